@@ -1,0 +1,230 @@
+"""The `Device` protocol: what the simulator and a real GPU have in common.
+
+A device runs a `Program` (compiled code + launches resolved for one shape) on `Inputs` (host arrays by
+name) and gives back an `Execution` (host arrays + findings). It knows nothing of tasks or tolerances.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fitness.gpu import Gpu
+from fitness.outcome import Clock, Finding
+
+Array = NDArray[Any]
+Dim3 = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of a kernel entry as its PTX signature declares it.
+
+    `type` is the PTX type without the dot ("u64", "f32", "b8"); `bytes` its size (128 for an opaque
+    TensorMap passed by value); `pointer` is True for `.ptr` parameters or 64-bit ones given a buffer.
+    """
+
+    name: str
+    type: str
+    bytes: int
+    pointer: bool = False
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One `extern "C" __global__` function of a compiled candidate and what ptxas says it uses."""
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    registers: int
+    shared_bytes: int
+    local_bytes: int
+    spill_store_bytes: int
+    spill_load_bytes: int
+    max_threads: int = 1024
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What NVRTC made of one source for one architecture.
+
+    `ptx` was built with -lineinfo; its `.loc` lines of file "candidate.cu" are the candidate's own line
+    numbers (header comment included). `code_hash` is the sha256 of the code and initialised data of the
+    cubin (a changed comment keeps it).
+    """
+
+    arch: str
+    ptx: str
+    cubin: bytes
+    code_hash: str
+    entries: Mapping[str, Entry]
+    warnings: tuple[Finding, ...] = ()
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A by-value argument; the device converts it to the parameter's declared type."""
+
+    name: str
+    value: int | float
+
+
+@dataclass(frozen=True)
+class BufferRef:
+    """A pointer argument: the named buffer of `Inputs` or a workspace of the `Program`."""
+
+    name: str
+
+
+Argument = Scalar | BufferRef
+
+
+@dataclass(frozen=True)
+class ResolvedWorkspace:
+    """Scratch memory of a program; init as in the kernel header ("poison", "zero", "zero_once")."""
+
+    name: str
+    bytes: int
+    init: Literal["poison", "zero", "zero_once"]
+
+
+@dataclass(frozen=True)
+class ResolvedLaunch:
+    """One kernel launch with every expression evaluated for one shape. `shared`: dynamic bytes."""
+
+    entry: str
+    grid: Dim3
+    block: Dim3
+    shared: int
+    arguments: tuple[Argument, ...]
+    memset: tuple[str, ...] = ()
+    cluster: Dim3 = (1, 1, 1)
+    cooperative: bool = False
+
+
+@dataclass(frozen=True)
+class Program:
+    """Compiled code plus the launches for one shape, ready to run on a device.
+
+    `align`: bytes to which correctness runs align every buffer, exactly (16 by default).
+    """
+
+    compiled: Compiled
+    launches: tuple[ResolvedLaunch, ...]
+    workspaces: tuple[ResolvedWorkspace, ...] = ()
+    align: int = 16
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Host data of one run.
+
+    Attributes:
+        buffers: name -> contiguous 1-D or n-D array; bytes are what the kernel sees. Read-only inputs.
+        outputs: name -> array giving shape and dtype of each output; devices poison it before launch.
+    """
+
+    buffers: Mapping[str, Array]
+    outputs: Mapping[str, Array]
+
+
+@dataclass(frozen=True)
+class Checks:
+    """What a run watches. Bounds and alignment are always on.
+
+    `blocks`: None runs the whole grid; else the linear block indices to run (the simulator's sampling;
+    a GPU refuses it). `steps`: budget of warp instructions before `TimedOut`.
+    """
+
+    races: bool = True
+    uninitialised: bool = True
+    counters: bool = False
+    blocks: tuple[tuple[int, ...], ...] | None = None  # per launch
+    steps: int = 50_000_000
+
+
+FULL_CHECKS = Checks()
+
+
+@dataclass(frozen=True)
+class Execution:
+    """Result of a run.
+
+    Attributes:
+        outputs: name -> array, same shapes and dtypes as Inputs.outputs.
+        written: name -> bool array, True where the run wrote the element (all True where unknown).
+        findings: sanitizer findings, errors first; empty when clean.
+        ended: "finished"; "fault" (a finding stopped it); "trap"; "steps"; "unsupported".
+        steps: warp instructions executed.
+        counters: device-specific counters per launch, None unless asked for.
+        printed: what printf wrote, bounded.
+    """
+
+    outputs: Mapping[str, Array]
+    written: Mapping[str, NDArray[np.bool_]]
+    findings: tuple[Finding, ...] = ()
+    ended: Literal["finished", "fault", "trap", "steps", "unsupported"] = "finished"
+    steps: int = 0
+    counters: tuple[Any, ...] | None = None
+    printed: str = ""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Time of one program: `time_us` with its bounds, raw samples, and the limiter in words."""
+
+    time_us: float
+    low_us: float
+    high_us: float
+    samples_us: tuple[float, ...] = ()
+    limiter: str = ""
+    occupancy: float = 0.0
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Counters (named as Nsight Compute names them where they mean the same) and the limiter sentence."""
+
+    counters: Mapping[str, float]
+    limiter: str
+    per_line: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Timeable:
+    """A program with the means to be timed: full-size inputs and, for the modelled clock, how to build
+    the same program at reduced K so that costs may be extrapolated (evaluate.py makes these).
+
+    `reduced`: pairs (scale, program, inputs), scale = reduced K / full K, ascending; empty if K is not
+    reducible.
+    """
+
+    program: Program
+    inputs: Inputs
+    reduced: tuple[tuple[float, Program, Inputs], ...] = ()
+
+
+class Device(Protocol):
+    """Runs, times and profiles programs. Implementations pass `DeviceContract` (devices/testing.py)."""
+
+    @property
+    def gpu(self) -> Gpu:
+        """The card it is, or is a model of."""
+
+    @property
+    def clock(self) -> Clock:
+        """"modelled" or "measured"; the two are never mixed."""
+
+    def run(self, program: Program, inputs: Inputs, checks: Checks) -> Execution:
+        """Run all launches in order on poisoned outputs; expected failures are in the Execution."""
+
+    def time(self, subjects: Sequence[Timeable], *, screen: bool) -> tuple[Measurement, ...]:
+        """Time each subject (interleaved on a real card); `screen` asks for a few samples only."""
+
+    def profile(self, program: Program, inputs: Inputs) -> Profile:
+        """Counters and the limiter sentence of one program."""
