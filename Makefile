@@ -1,0 +1,31 @@
+# `make check` is what continuous integration asks of a change, less the fresh environment.
+PYTHON ?= python
+
+.PHONY: check format lint types layers test smoke plot
+
+check: lint types layers test
+
+format:
+	$(PYTHON) -m ruff format .
+	$(PYTHON) -m ruff check --fix .
+
+lint:
+	$(PYTHON) -m ruff check .
+	$(PYTHON) -m ruff format --check .
+
+types:
+	$(PYTHON) -m mypy
+
+layers:
+	lint-imports
+
+test:
+	$(PYTHON) -m pytest
+
+smoke:
+	$(PYTHON) -m evo.run experiments/smoke.toml
+
+# The picture at the top of the README: a real run, then its plot.
+plot:
+	$(PYTHON) -m evo.run experiments/nm24.toml
+	$(PYTHON) -m evo plot nm24 --out docs/images --name nm24

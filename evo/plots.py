@@ -1,0 +1,284 @@
+"""The speedup plot of a run, fit for a paper, and the numbers behind it.
+
+The only module that imports matplotlib, and it does so on the first drawing. One column of a two-column
+paper is 3.4 in wide; text stays at 6 pt or above at that size. Colours are Okabe and Ito's (2008), told
+apart by the colour-blind, and every curve differs in dash or marker too, so a grey print reads as well.
+Files of the same history are the same bytes: no dates, no random ids, fonts that matplotlib brings.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLUMN_WIDTH_IN = 3.4
+_HEIGHT_IN = 2.55
+_BLUE, _VERMILION, _GREY = "#0072B2", "#D55E00", "#5f5f5f"
+_STYLE: Any = {  # matplotlib types the keys as literals
+    "font.family": "DejaVu Sans",
+    "font.size": 7.0,
+    "axes.linewidth": 0.6,
+    "axes.titlesize": 7.0,
+    "legend.fontsize": 6.5,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "pdf.fonttype": 42,  # TrueType: publishers refuse Type 3
+    "svg.fonttype": "path",
+    "svg.hashsalt": "evo",
+}
+
+
+@dataclass(frozen=True)
+class SeedLine:
+    """A starting kernel: a short `label` and its `speedup` over the baseline (geometric mean of the shapes)."""
+
+    label: str
+    speedup: float
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What one generation holds; speedups over the baseline, of its valid candidates.
+
+    `best` is the best of the whole history up to here, None while nothing is valid; `low`, `median` and
+    `high` are the quartiles of this generation, None where it has no valid candidate.
+    """
+
+    number: int
+    judged: int
+    valid: int
+    best: float | None
+    low: float | None
+    median: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class History:
+    """All that the plot shows.
+
+    Attributes:
+        title: what was computed, where ("spmm nm24 float16, H200").
+        baseline: what a speedup of 1 is.
+        clock: "modelled" or "measured"; named on the axis, always.
+        generations: in order, from 0 (the seeds).
+        seeds: the starting kernels that are valid.
+        floor_speedup: baseline / roofline floor: no honest kernel is above. None if unknown.
+    """
+
+    title: str
+    baseline: str
+    clock: str
+    generations: tuple[Generation, ...]
+    seeds: tuple[SeedLine, ...]
+    floor_speedup: float | None = None
+
+
+def summarise(points: Sequence[tuple[int, float | None]]) -> tuple[Generation, ...]:
+    """Fold candidates into generations.
+
+    Args:
+        points: per judged candidate, in order of n: its generation and its speedup, None if not valid.
+    """
+    generations: list[Generation] = []
+    best: float | None = None
+    for number in range(max((g for g, _ in points), default=-1) + 1):
+        here = [speedup for g, speedup in points if g == number]
+        valid = [speedup for speedup in here if speedup is not None]
+        if valid:
+            best = max([*valid, best or 0.0])
+            low, median, high = (float(q) for q in np.percentile(valid, [25, 50, 75]))
+            generations.append(Generation(number, len(here), len(valid), best, low, median, high))
+        else:
+            generations.append(Generation(number, len(here), 0, best, None, None, None))
+    return tuple(generations)
+
+
+def as_csv(history: History) -> str:
+    """The plotted numbers: one row per generation, then one per seed; empty cells where there is none."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["kind", "name", "judged", "valid", "best", "quartile_low", "median", "quartile_high"])
+    for g in history.generations:
+        cells = [f"{value:.6g}" if value is not None else "" for value in (g.best, g.low, g.median, g.high)]
+        writer.writerow(["generation", g.number, g.judged, g.valid, *cells])
+    for seed in history.seeds:
+        writer.writerow(["seed", seed.label, 1, 1, f"{seed.speedup:.6g}", "", "", ""])
+    if history.floor_speedup is not None:
+        writer.writerow(["floor", "roofline", "", "", f"{history.floor_speedup:.6g}", "", "", ""])
+    return text.getvalue()
+
+
+def save(history: History, folder: Path, name: str = "plot", formats: Sequence[str] = ("png", "pdf")) -> list[Path]:
+    """Draw into `folder`/`name`.<format> ("png", "pdf", "svg") and write the numbers to `name`.csv.
+
+    Returns:
+        The files written, the CSV last.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    import matplotlib as mpl
+
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    with mpl.rc_context():
+        mpl.rcdefaults()  # a user's matplotlibrc must not change the bytes
+        mpl.rcParams.update(_STYLE)
+        figure = _draw(history)
+        for kind in formats:
+            path = folder / f"{name}.{kind}"
+            figure.savefig(path, dpi=300, metadata=_METADATA[kind])
+            written.append(path)
+    path = folder / f"{name}.csv"
+    path.write_text(as_csv(history), encoding="utf-8")
+    return [*written, path]
+
+
+_METADATA: dict[str, dict[str, Any]] = {
+    "png": {"Software": None},
+    "pdf": {"CreationDate": None, "Producer": None, "Creator": None},
+    "svg": {"Date": None, "Creator": None},
+}
+
+
+def _draw(history: History) -> Figure:
+    """The figure, at column width."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(COLUMN_WIDTH_IN, _HEIGHT_IN), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    axes.set_yscale("log", base=2)
+    _draw_seeds(axes, history)
+    _draw_generations(axes, history.generations)
+    _draw_marks(axes, history)
+    axes.set_title(history.title, loc="left")
+    axes.set_xlabel("generation (0: seeds)")
+    axes.set_ylabel(f"speedup ({history.clock} time, ×)")
+    axes.grid(axis="y", linewidth=0.3, color="#d9d9d9")
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    handles, labels = axes.get_legend_handles_labels()
+    if handles:
+        figure.legend(handles, labels, loc="outside lower center", ncols=len(handles), frameon=False, handlelength=1.8)
+    return figure
+
+
+def _draw_generations(axes: Axes, generations: Sequence[Generation]) -> None:
+    """Best so far, the median and the band between the quartiles."""
+    from matplotlib.ticker import MaxNLocator
+
+    best = [(g.number, g.best) for g in generations if g.best is not None]
+    band = [(g.number, g.low, g.median, g.high) for g in generations if g.median is not None]
+    if band:
+        x, low, median, high = zip(*band, strict=True)
+        axes.fill_between(x, low, high, color=_VERMILION, alpha=0.22, linewidth=0, label="quartiles")
+        axes.plot(x, median, color=_VERMILION, linewidth=1.1, linestyle=(0, (4, 1.5)), label="median")
+    if best:
+        x, y = zip(*best, strict=True)
+        axes.plot(x, y, color=_BLUE, linewidth=1.4, marker="o", markersize=2.6, label="best so far")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    if generations:
+        axes.set_xlim(-0.15, max(generations[-1].number, 1) + 0.15)
+
+
+def _draw_seeds(axes: Axes, history: History) -> None:
+    """One thin line per seed, named at the right end; names are moved apart where lines are close."""
+    if not history.seeds:
+        return
+    ordered = sorted(history.seeds, key=lambda seed: (seed.speedup, seed.label))
+    for index, seed in enumerate(ordered):
+        label = "seeds" if index == 0 else None
+        axes.axhline(seed.speedup, color=_GREY, linewidth=0.55, linestyle=(0, (1, 1.6)), label=label)
+    top, bottom = _limits(history)
+    step = np.log2(top / bottom) / 17  # one 6 pt line of text at this height
+    heights = _apart([float(np.log2(seed.speedup)) for seed in ordered], step)
+    for seed, height in zip(ordered, heights, strict=True):
+        axes.annotate(
+            seed.label,
+            xy=(1.0, seed.speedup),
+            xytext=(1.05, 2.0**height),
+            xycoords=axes.get_yaxis_transform(),
+            textcoords=axes.get_yaxis_transform(),
+            fontsize=6,
+            color=_GREY,
+            va="center",
+            annotation_clip=False,
+            arrowprops={"arrowstyle": "-", "linewidth": 0.4, "color": _GREY, "shrinkA": 0, "shrinkB": 0},
+        )
+
+
+def _draw_marks(axes: Axes, history: History) -> None:
+    """The baseline at 1, the roofline floor, and ticks that read as factors."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    _draw_mark(axes, 1.0, f"baseline: {history.baseline}", (0, ()), above=False)
+    if history.floor_speedup is not None:
+        _draw_mark(axes, history.floor_speedup, "roofline floor", (0, (6, 2, 1, 2)), above=True)
+    top, bottom = _limits(history)
+    axes.set_ylim(bottom, top)
+    axes.yaxis.set_major_locator(LogLocator(base=2))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FuncFormatter(_factor))
+
+
+def _draw_mark(axes: Axes, height: float, text: str, dashes: tuple[int, tuple[int, ...]], *, above: bool) -> None:
+    """A named horizontal line; its name at the right, above or below it."""
+    axes.axhline(height, color="black", linewidth=0.7, linestyle=dashes)
+    axes.annotate(
+        text,
+        xy=(0.985, height),
+        xycoords=axes.get_yaxis_transform(),
+        xytext=(0, 1.0 if above else -1.5),
+        textcoords="offset points",
+        fontsize=6,
+        ha="right",
+        va="bottom" if above else "top",
+    )
+
+
+def _factor(value: float, _position: int) -> str:
+    """4.0 -> "4", 0.5 -> "1/2"."""
+    return f"{value:g}" if value >= 1 else f"1/{1 / value:g}"
+
+
+def _limits(history: History) -> tuple[float, float]:
+    """Top and bottom of the axis: all that is drawn, with a little air, at least a factor of four."""
+    values = [1.0, *(seed.speedup for seed in history.seeds)]
+    for g in history.generations:
+        values += [value for value in (g.best, g.low, g.high) if value is not None]
+    if history.floor_speedup is not None:
+        values.append(history.floor_speedup)
+    top, bottom = max(values) * 1.35, min(values) / 1.15
+    short = max(1.0, 4.0 / (top / bottom)) ** 0.5
+    return top * short, bottom / short
+
+
+def _apart(heights: Sequence[float], step: float) -> list[float]:
+    """Ascending `heights` moved as little as it takes for neighbours to be `step` apart (pools of neighbours)."""
+    pools: list[list[float]] = []  # of one pool: [sum of wanted heights of its first line, number of lines]
+    for height in heights:
+        pools.append([height, 1])
+        while len(pools) > 1 and _first(pools[-1]) < _first(pools[-2]) + pools[-2][1] * step:
+            total, count = pools.pop()
+            below = pools[-1]
+            below[0] += total - below[1] * step * count
+            below[1] += count
+    return [_first(pool) + step * line for pool in pools for line in range(int(pool[1]))]
+
+
+def _first(pool: Sequence[float]) -> float:
+    """Height of the lowest line of a pool."""
+    return pool[0] / pool[1]
