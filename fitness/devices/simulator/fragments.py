@@ -1,0 +1,217 @@
+"""Instructions that move matrix fragments: `ldmatrix`, `stmatrix`, `movmatrix`, and `wmma` layouts.
+
+Registers of G warps have shape (G, 32), as in tensor.py. The memory itself is the engine's: these functions
+say which row goes where, as index maps.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fitness.devices.simulator.tensor import (
+    LANES,
+    TYPES,
+    UnsupportedShape,
+    _multiply,
+    _table,
+    a_fragment,
+    b_fragment,
+    c_fragment,
+)
+
+Array = NDArray[Any]
+
+
+def ldmatrix(rows: Array, count: int, *, transposed: bool = False) -> tuple[Array, ...]:
+    """`ldmatrix.sync.aligned.m8n8.x<count>{.trans}.b16`.
+
+    Lane 8m + i gives the address of row i of matrix m (PTX ISA, ldmatrix). Register m of lane l receives
+    elements 2t and 2t + 1 of row g (g = l // 4, t = l % 4); transposed: of column g.
+
+    Args:
+        rows: (G, 8 * count, 4) uint32, the 16 bytes at the address of lane 0, 1, ... 8 * count - 1.
+        count: 1, 2 or 4 matrices.
+        transposed: `.trans`.
+
+    Returns:
+        `count` registers of shape (G, 32) uint32.
+    """
+    groups = rows.shape[0]
+    if not transposed:
+        words = rows.reshape(groups, count, LANES)
+        return tuple(words[:, m] for m in range(count))
+    halves = np.ascontiguousarray(rows).view(np.uint16).reshape(groups, count, 8, 8)
+    words = np.ascontiguousarray(halves.transpose(0, 1, 3, 2)).view(np.uint32).reshape(groups, count, LANES)
+    return tuple(words[:, m] for m in range(count))
+
+
+def stmatrix(registers: Sequence[Array], *, transposed: bool = False) -> Array:
+    """`stmatrix`: the inverse of `ldmatrix`.
+
+    Args:
+        registers: 1, 2 or 4 registers of shape (G, 32) uint32.
+        transposed: `.trans`.
+
+    Returns:
+        (G, 8 * count, 4) uint32: the 16 bytes to store at the address of lane 0, 1, ... 8 * count - 1.
+    """
+    count = len(registers)
+    words = np.stack([np.asarray(r, dtype=np.uint32) for r in registers], axis=1)
+    groups = words.shape[0]
+    if transposed:
+        halves = words.view(np.uint16).reshape(groups, count, 8, 8).transpose(0, 1, 3, 2)
+        words = np.ascontiguousarray(halves).view(np.uint32)
+    return words.reshape(groups, 8 * count, 4)
+
+
+def movmatrix(register: Array) -> Array:
+    """`movmatrix.sync.aligned.m8n8.trans.b16`: transpose the 8 x 8 matrix spread over a warp's lanes."""
+    return ldmatrix(np.ascontiguousarray(register, dtype=np.uint32).reshape(-1, 8, 4), 1, transposed=True)[0]
+
+
+# ---------------------------------------------------------------- wmma
+# PTX leaves the layout of wmma fragments unspecified: only load, store, mma and the same operation on every
+# element may touch them. Ours: tiles of the mma layouts, A in tiles of 16 x 16 (8 x 16 for m8n32k16 shares
+# the upper half), B and C in tiles of 8 columns. f16 A and B fragments have 8 registers where 4 would do
+# (as Volta needed): registers 4..7 duplicate 0..3.
+
+WMMA_SHAPES: frozenset[str] = frozenset({"m16n16k16", "m32n8k16", "m8n32k16"})
+"""Shapes modelled for f16 and bf16 multiplicands."""
+
+
+def wmma_dimensions(shape: str) -> tuple[int, int, int]:
+    """(m, n, k) of a wmma shape.
+
+    Raises:
+        UnsupportedShape: not one of `WMMA_SHAPES`.
+    """
+    if shape not in WMMA_SHAPES:
+        raise UnsupportedShape(f"wmma {shape}")
+    m, rest = shape[1:].split("n")
+    n, k = rest.split("k")
+    return int(m), int(n), int(k)
+
+
+@functools.cache
+def wmma_fragment(operand: str, shape: str, element_type: str) -> tuple[Array, Array]:
+    """Row and column of every element of a wmma fragment.
+
+    Args:
+        operand: "a" (m x k), "b" (k x n), "c" or "d" (m x n).
+        shape: one of `WMMA_SHAPES`.
+        element_type: "f16" or "bf16" for a and b; "f32" or "f16" for c and d.
+
+    Returns:
+        (rows, columns), each (32 lanes, registers, elements per register). An element may occur twice (f16
+        multiplicands); loads fill both copies, `wmma_mma` reads the first.
+    """
+    m, n, k = wmma_dimensions(shape)
+    rows_total, columns_total = {"a": (m, k), "b": (k, n)}.get(operand, (m, n))
+    bits = 32 if element_type == "f32" else 16
+    per_register = 32 // bits
+    copies = 2 if operand in "ab" and element_type == "f16" and m * k + k * n == 512 else 1
+    count = rows_total * columns_total // (LANES * per_register)
+    if (m, n) != (16, 16) and operand in "ab":
+        return _plain_fragment(operand, rows_total, columns_total, element_type)
+    if operand == "a":
+        rows, columns = a_fragment(k, bits)
+    elif operand == "b":
+        rows, columns = _tiles(b_fragment(k, bits), n // 8, "columns")
+    elif m == 8:
+        return _plain_fragment(operand, rows_total, columns_total, element_type)
+    else:
+        rows, columns = _tiles(_tiles(c_fragment(bits), n // 8, "columns"), m // 16, "rows")
+    if rows.shape[1] != count:
+        raise UnsupportedShape(f"wmma {shape} operand {operand} of {element_type}")
+    return np.tile(rows, (1, copies, 1)), np.tile(columns, (1, copies, 1))
+
+
+def _tiles(fragment: tuple[Array, Array], count: int, along: str) -> tuple[Array, Array]:
+    """Repeat a fragment `count` times side by side, in steps of its height or width."""
+    rows, columns = fragment
+    step = int((rows if along == "rows" else columns).max()) + 1
+    row_step, column_step = (step, 0) if along == "rows" else (0, step)
+    return (
+        np.concatenate([rows + i * row_step for i in range(count)], axis=1),
+        np.concatenate([columns + i * column_step for i in range(count)], axis=1),
+    )
+
+
+def _plain_fragment(operand: str, rows_total: int, columns_total: int, element_type: str) -> tuple[Array, Array]:
+    """A fragment in row-major order over lanes (B: column-major), for the oblong shapes.
+
+    f16 multiplicands have 8 registers always, so a smaller operand is repeated.
+    """
+    per_register = 1 if element_type == "f32" else 2
+    flat = np.arange(rows_total * columns_total).reshape(LANES, -1, per_register)
+    if operand in "ab" and element_type == "f16":
+        flat = np.tile(flat, (1, 8 // flat.shape[1], 1))
+    if operand == "b":
+        return flat % rows_total, flat // rows_total
+    return flat // columns_total, flat % columns_total
+
+
+def _matrix(operand: str, shape: str, element_type: str, registers: Sequence[Array]) -> Array:
+    """A fragment as (G, rows, columns) float64."""
+    rows, columns = wmma_fragment(operand, shape, element_type)
+    m, n, k = wmma_dimensions(shape)
+    height, width = {"a": (m, k), "b": (k, n)}.get(operand, (m, n))
+    dtype = np.float32 if element_type == "f32" else np.uint32
+    stacked = np.stack([np.asarray(r, dtype=dtype) for r in registers], axis=-1)
+    groups = stacked.shape[0]
+    if element_type == "f32":
+        flat = stacked.reshape(groups, -1).astype(np.float64)
+    else:
+        flat = _table(element_type).take(stacked.view(np.uint16).reshape(groups, -1))
+    matrix = np.empty((groups, height * width))
+    matrix[:, (rows * width + columns).ravel()] = flat
+    return matrix.reshape(groups, height, width)
+
+
+def wmma_mma(
+    shape: str,
+    multiplicand_type: str,
+    c_type: str,
+    d_type: str,
+    a: Sequence[Array],
+    b: Sequence[Array],
+    c: Sequence[Array],
+) -> tuple[Array, ...]:
+    """`wmma.mma.sync.aligned`: d = a @ b + c on fragments laid out by `wmma_fragment`.
+
+    The layouts `.row` / `.col` of A and B concern loads only: fragments are indexed by row and column.
+
+    Args:
+        shape: one of `WMMA_SHAPES`.
+        multiplicand_type: "f16" or "bf16".
+        c_type: "f32" or "f16".
+        d_type: "f32" or "f16".
+        a: registers (G, 32) uint32.
+        b: registers (G, 32) uint32.
+        c: registers (G, 32), float32 for "f32", else uint32.
+
+    Returns:
+        Registers of d.
+
+    Raises:
+        UnsupportedShape: the combination is not modelled.
+    """
+    if multiplicand_type not in ("f16", "bf16") or TYPES[multiplicand_type].integer:
+        raise UnsupportedShape(f"wmma with {multiplicand_type}")
+    left = _matrix("a", shape, multiplicand_type, a)
+    right = _matrix("b", shape, multiplicand_type, b)
+    tile = _multiply(left, right.transpose(0, 2, 1), _matrix("c", shape, c_type, c))
+    rows, columns = wmma_fragment("d", shape, d_type)
+    flat = tile.reshape(tile.shape[0], -1)
+    dealt = flat.take((rows * tile.shape[2] + columns).ravel(), axis=1).reshape(-1, *rows.shape)
+    with np.errstate(over="ignore", invalid="ignore"):
+        if d_type == "f32":
+            registers = dealt.astype(np.float32)[..., 0]
+        else:
+            registers = dealt.astype(np.float16).view(np.uint32)[..., 0]
+    return tuple(np.ascontiguousarray(registers[..., i]) for i in range(registers.shape[-1]))

@@ -1,0 +1,390 @@
+"""Tensor-core instructions: `mma`, sparse `mma.sp`, and their fragment layouts, on whole warps at once.
+
+Registers of G warps are arrays of shape (G, 32), one column per lane; a fragment is a tuple of registers.
+Layouts: PTX ISA, "Matrix Fragments for mma" and "... for sparse mma". They all follow one rule, so there is
+one function for each operand: with g = lane // 4, t = lane % 4 and E elements in a 32-bit register,
+
+* A (16 x K): register 2q + h holds row g + 8h, columns 4Eq + Et ... 4Eq + Et + E-1;
+* B (K x 8): register q holds column g, rows 4Eq + Et ... + E-1;
+* C and D (16 x 8): element 2h + j is row g + 8h, column 2t + j (32-bit: a register each; f16: register h);
+* sparse A: the layout of a dense A with K/2 columns, holding the stored values in their order.
+
+Arithmetic: products and their sum (with c) are formed in float64, where fp16, bf16, fp8 and tf32 products are
+exact, and the result is rounded once to the accumulator type. Hardware aligns the addends to the largest
+and truncates, so its last bits differ; both are far inside the tolerances of fitness/correctness.py.
+Integer accumulation is exact, wrapping (or saturating with `.satfinite`).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+Registers = Sequence[Array]
+
+LANES = 32
+
+
+class MatrixType(NamedTuple):
+    """An element type of a multiplicand. `bits` it takes in a register; `integer` ones sum exactly."""
+
+    name: str
+    bits: int
+    integer: bool
+
+
+TYPES: dict[str, MatrixType] = {
+    t.name: t
+    for t in (
+        MatrixType("f16", 16, False),
+        MatrixType("bf16", 16, False),
+        MatrixType("tf32", 32, False),
+        MatrixType("e4m3", 8, False),
+        MatrixType("e5m2", 8, False),
+        MatrixType("s8", 8, True),
+        MatrixType("u8", 8, True),
+    )
+}
+
+DENSE_SHAPES: dict[str, frozenset[int]] = {
+    "f16": frozenset({8, 16}),
+    "bf16": frozenset({8, 16}),
+    "tf32": frozenset({4, 8}),
+    "e4m3": frozenset({16, 32}),
+    "e5m2": frozenset({16, 32}),
+    "s8": frozenset({16, 32}),
+    "u8": frozenset({16, 32}),
+}
+"""K of the dense m16n8kK shapes by multiplicand type."""
+
+SPARSE_SHAPES: dict[str, frozenset[int]] = {
+    "f16": frozenset({16, 32}),
+    "bf16": frozenset({16, 32}),
+    "e4m3": frozenset({64}),
+    "e5m2": frozenset({64}),
+    "s8": frozenset({32, 64}),
+    "u8": frozenset({32, 64}),
+}
+"""K of the sparse m16n8kK shapes by multiplicand type (sparse tf32 is 1:2 and is not modelled)."""
+
+
+class UnsupportedShape(ValueError):  # noqa: N818 - the engine turns it into the outcome Unsupported
+    """This `mma` shape or type combination is not modelled (or does not exist)."""
+
+
+def _depth(shape: str, a_type: str, b_type: str, shapes: dict[str, frozenset[int]]) -> int:
+    """K of a shape such as "m16n8k16" after checking that it exists for these types."""
+    head, _, k = shape.partition("k")
+    both_integer = a_type in TYPES and b_type in TYPES and TYPES[a_type].integer and TYPES[b_type].integer
+    both_fp8 = {a_type, b_type} <= {"e4m3", "e5m2"}
+    compatible = a_type == b_type or both_integer or both_fp8
+    if head != "m16n8" or not compatible or int(k) not in shapes.get(a_type, frozenset()):
+        raise UnsupportedShape(f"mma {shape} with {a_type} x {b_type}")
+    return int(k)
+
+
+# ---------------------------------------------------------------- fragment layouts
+
+
+@functools.cache
+def a_fragment(k: int, bits: int) -> tuple[Array, Array]:
+    """Rows and columns of operand A (16 x k).
+
+    Returns:
+        (rows, columns), each of shape (32 lanes, registers, elements per register).
+    """
+    per_register = 32 // bits
+    lane, register, element = np.ogrid[:LANES, : k // (4 * per_register) * 2, :per_register]
+    rows = lane // 4 + 8 * (register % 2) + 0 * element
+    columns = 4 * per_register * (register // 2) + per_register * (lane % 4) + element
+    return rows, columns
+
+
+@functools.cache
+def b_fragment(k: int, bits: int) -> tuple[Array, Array]:
+    """Rows (k) and columns (n) of operand B (k x 8), shaped as in `a_fragment`."""
+    per_register = 32 // bits
+    lane, register, element = np.ogrid[:LANES, : k // (4 * per_register), :per_register]
+    rows = 4 * per_register * register + per_register * (lane % 4) + element
+    columns = lane // 4 + 0 * register + 0 * element
+    return rows, columns
+
+
+@functools.cache
+def c_fragment(bits: int) -> tuple[Array, Array]:
+    """Rows and columns of C and D (16 x 8), shaped as in `a_fragment`; bits = 32, or 16 for f16."""
+    per_register = 32 // bits
+    lane, register, element = np.ogrid[:LANES, : 4 // per_register, :per_register]
+    index = register * per_register + element
+    return lane // 4 + 8 * (index // 2), 2 * (lane % 4) + index % 2
+
+
+@functools.cache
+def _gather_map(operand: str, k: int, bits: int) -> Array:
+    """Flat position of each matrix element within a warp's (32, registers, elements) fragment.
+
+    A and C are indexed [row, column]; B is transposed, [n, k], as the BLAS likes it.
+    """
+    if operand == "a":
+        rows, columns, width = (*a_fragment(k, bits), k)
+    elif operand == "b":
+        (columns, rows), width = b_fragment(k, bits), k
+    else:
+        rows, columns, width = (*c_fragment(bits), 8)
+    index = np.empty(rows.size, dtype=np.intp)
+    index[(rows * width + columns).ravel()] = np.arange(rows.size)
+    return index
+
+
+@functools.cache
+def _scatter_map(bits: int) -> Array:
+    """Flat [row, column] position in a 16 x 8 tile of each element, in order register, lane, element."""
+    rows, columns = c_fragment(bits)
+    return np.ascontiguousarray((rows * 8 + columns).transpose(1, 0, 2)).ravel()
+
+
+# ---------------------------------------------------------------- element values
+
+
+@functools.cache
+def _table(name: str) -> Array:
+    """float64 value of every bit pattern of an 8- or 16-bit type (a lookup beats NumPy's half casts)."""
+    if name == "f16":
+        return np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float64)
+    if name == "bf16":
+        return (np.arange(1 << 16, dtype=np.uint32) << 16).view(np.float32).astype(np.float64)
+    octets = np.arange(256, dtype=np.uint8)
+    kinds: dict[str, Any] = {
+        "e4m3": ml_dtypes.float8_e4m3fn,
+        "e5m2": ml_dtypes.float8_e5m2,
+        "s8": np.int8,
+        "u8": np.uint8,
+    }
+    return octets.view(kinds[name]).astype(np.float64)
+
+
+def _stack(registers: Registers, dtype: type[np.generic]) -> Array:
+    """Registers as one array (G, 32, R); scalars and single warps broadcast."""
+    groups = np.broadcast_shapes((1, LANES), *(np.shape(r) for r in registers))
+    stacked = np.empty((*groups, len(registers)), dtype=dtype)
+    for i, register in enumerate(registers):
+        stacked[..., i] = register
+    return stacked
+
+
+def _values(kind: MatrixType, registers: Registers, index: Array) -> Array:
+    """Elements of a fragment in matrix order, (G, index.size) float64."""
+    stacked = _stack(registers, np.uint32)
+    groups = stacked.shape[0]
+    if kind.name == "tf32":
+        # The tensor core reads the upper 19 bits of the register (PTX ISA: the lower 13 are ignored).
+        flat = (stacked.reshape(groups, -1) & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)
+        picked: Array = flat.take(index, axis=1)
+        return picked
+    narrow: Array = stacked.view(np.uint16 if kind.bits == 16 else np.uint8).reshape(groups, -1)
+    values: Array = _table(kind.name).take(narrow.take(index, axis=1))
+    return values
+
+
+def _accumulators(c_type: str, registers: Registers) -> Array:
+    """C in matrix order, (G, 16, 8) float64."""
+    if c_type == "f16":
+        stacked = _stack(registers, np.uint32)
+        halves = stacked.view(np.uint16).reshape(stacked.shape[0], -1)
+        return _table("f16").take(halves.take(_gather_map("c", 0, 16), axis=1)).reshape(-1, 16, 8)
+    dtype = np.float32 if c_type == "f32" else np.int32
+    if dtype is np.int32:
+        registers = [np.asarray(r).astype(np.uint32, copy=False).view(np.int32) for r in registers]
+    stacked = _stack(registers, dtype)
+    flat = stacked.reshape(stacked.shape[0], -1)
+    return flat.take(_gather_map("c", 0, 32), axis=1).astype(np.float64).reshape(-1, 16, 8)
+
+
+def _results(d_type: str, tile: Array, saturate: bool) -> tuple[Array, ...]:
+    """Round a (G, 16, 8) float64 tile to the accumulator type and deal it out to the lanes."""
+    groups = tile.shape[0]
+    flat = tile.reshape(groups, 128)
+    with np.errstate(over="ignore", invalid="ignore"):
+        if d_type == "f32":
+            rounded = flat.astype(np.float32)
+        elif d_type == "f16":
+            rounded = flat.astype(np.float16)
+        elif saturate:
+            rounded = np.clip(flat, -(2.0**31), 2.0**31 - 1).astype(np.int64).astype(np.uint32)
+        else:
+            rounded = flat.astype(np.int64).astype(np.uint32)
+    bits = 16 if d_type == "f16" else 32
+    dealt = rounded.take(_scatter_map(bits), axis=1)
+    if d_type == "f16":
+        dealt = dealt.view(np.uint32)
+    width = dealt.shape[1] // LANES
+    return tuple(dealt[:, i * LANES : (i + 1) * LANES] for i in range(width))
+
+
+def _multiply(a: Array, b_transposed: Array, c: Array) -> Array:
+    """Compute a @ b + c over G warps, float64; NaN and Inf propagate silently, as on the device."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        tile: Array = np.matmul(a, b_transposed.transpose(0, 2, 1))
+        tile += c
+    return tile
+
+
+# ---------------------------------------------------------------- instructions
+
+
+def mma(
+    shape: str,
+    a_type: str,
+    b_type: str,
+    c_type: str,
+    a: Registers,
+    b: Registers,
+    c: Registers,
+    *,
+    saturate: bool = False,
+    d_type: str | None = None,
+) -> tuple[Array, ...]:
+    """`mma.sync.aligned.<shape>.row.col`: d = a @ b + c for every warp.
+
+    Args:
+        shape: "m16n8k16" and the like.
+        a_type: "f16", "bf16", "tf32", "e4m3", "e5m2", "s8" or "u8".
+        b_type: as `a_type`; only the 8-bit types may be mixed.
+        c_type: "f32", "f16" or "s32".
+        a: registers (G, 32) uint32 holding operand A.
+        b: registers (G, 32) uint32 holding operand B.
+        c: registers (G, 32): float32 for "f32", uint32 bit patterns otherwise.
+        saturate: `.satfinite` (integer accumulators only).
+        d_type: type of the result where it differs from `c_type`.
+
+    Returns:
+        Registers of d, as those of `c`.
+
+    Raises:
+        UnsupportedShape: the combination is not modelled.
+    """
+    k = _depth(shape, a_type, b_type, DENSE_SHAPES)
+    kind_a, kind_b = TYPES[a_type], TYPES[b_type]
+    left = _values(kind_a, a, _gather_map("a", k, kind_a.bits)).reshape(-1, 16, k)
+    right = _values(kind_b, b, _gather_map("b", k, kind_b.bits)).reshape(-1, 8, k)
+    return _results(d_type or c_type, _multiply(left, right, _accumulators(c_type, c)), saturate)
+
+
+class _Metadata(NamedTuple):
+    """Where the indices of the stored values of a (16 x k/2) compressed A lie, flat over [row, column].
+
+    `lane` holds them (for selector 0), at bits `shift` and `shift` + 1; `base` is the position of the
+    value's group of four in the dense (16, k) matrix. `lane_step` lanes per selector value.
+    """
+
+    lane: Array
+    shift: Array
+    base: Array
+    lane_step: int
+
+
+@functools.cache
+def sparse_metadata(k: int, bits: int) -> _Metadata:
+    """Layout of the metadata operand of `mma.sp` (PTX ISA, "Sparse matrix storage" and metadata figures).
+
+    Each group of four along K has two 2-bit indices, the first value's in the lower bits. 16-bit types:
+    a lane's low half-word serves row g, its high half-word row g + 8, 16 columns of K each; m16n8k16 takes
+    one lane of each quad (selector 0..3), m16n8k32 two (selector 0: t = 0, 1; selector 1: t = 2, 3; the
+    first lane of the pair has columns 0-15, the second 16-31). 8-bit types: a lane's word serves one row,
+    32 columns of K; t even: row g, t odd: row g + 8; m16n8k32 takes two lanes (selector 0 or 1), m16n8k64
+    all four (t // 2 chooses the columns; selector 0).
+    """
+    row, column = (x.ravel() for x in np.mgrid[:16, : k // 2])
+    group = column // 2
+    if bits == 16:
+        lane_in_quad = group // 4
+        shift = 16 * (row // 8) + 4 * (group % 4) + 2 * (column % 2)
+        lane_step = k // 16
+    else:
+        lane_in_quad = row // 8 + 2 * (group // 8)
+        shift = 4 * (group % 8) + 2 * (column % 2)
+        lane_step = 2
+    lane = 4 * (row % 8) + lane_in_quad
+    return _Metadata(lane, shift.astype(np.uint32), (row * k + 4 * group).astype(np.intp), lane_step)
+
+
+def _indices(layout: _Metadata, metadata: Array, selector: int) -> Array:
+    """The 2-bit index of every stored value, (G, 16 * k/2)."""
+    words = np.atleast_2d(metadata).take(layout.lane + layout.lane_step * selector, axis=1)
+    words >>= layout.shift
+    words &= np.uint32(3)
+    return words
+
+
+def metadata_ordered(shape: str, a_type: str, metadata: Array, selector: int) -> Array:
+    """For each warp: are both indices of every group distinct and ascending?
+
+    `mma.sp::ordered_metadata` requires it (PTX ISA: undefined behaviour otherwise).
+
+    Returns:
+        (G,) bool.
+    """
+    k = _depth(shape, a_type, a_type, SPARSE_SHAPES)
+    index = _indices(sparse_metadata(k, TYPES[a_type].bits), metadata, selector)
+    ordered: Array = np.all(index[:, 0::2] < index[:, 1::2], axis=1)
+    return ordered
+
+
+def mma_sp(
+    shape: str,
+    a_type: str,
+    b_type: str,
+    c_type: str,
+    a: Registers,
+    b: Registers,
+    c: Registers,
+    metadata: Array,
+    selector: int,
+    *,
+    saturate: bool = False,
+    d_type: str | None = None,
+) -> tuple[Array, ...]:
+    """`mma.sp` and `mma.sp::ordered_metadata`: d = expand(a, metadata) @ b + c for every warp.
+
+    Two stored values with the same index (forbidden in ordered metadata, see `metadata_ordered`) keep the
+    second one.
+
+    Args:
+        shape: as in `mma`, K counted before compression.
+        a_type: as in `mma`, without "tf32".
+        b_type: as in `mma`.
+        c_type: as in `mma`.
+        a: registers of the 16 x K/2 stored values.
+        b: registers of B, K x 8.
+        c: registers of C.
+        metadata: (G, 32) uint32, the metadata register of every lane.
+        selector: the immediate that chooses the lanes whose metadata is used.
+        saturate: as in `mma`.
+        d_type: as in `mma`.
+
+    Returns:
+        Registers of d.
+
+    Raises:
+        UnsupportedShape: the combination is not modelled, or the selector is out of its range.
+    """
+    k = _depth(shape, a_type, b_type, SPARSE_SHAPES)
+    kind_a, kind_b = TYPES[a_type], TYPES[b_type]
+    layout = sparse_metadata(k, kind_a.bits)
+    lanes_used = int(layout.lane.max()) % 4 + 1
+    if not 0 <= selector < 4 // lanes_used:
+        raise UnsupportedShape(f"mma.sp {shape} {a_type}: selector {selector} out of range")
+    stored = _values(kind_a, a, _gather_map("a", k // 2, kind_a.bits))
+    position = layout.base + _indices(layout, metadata, selector)
+    groups = max(stored.shape[0], position.shape[0])
+    dense = np.zeros((groups, 16 * k))
+    dense[np.arange(groups)[:, None], position] = stored
+    right = _values(kind_b, b, _gather_map("b", k, kind_b.bits)).reshape(-1, 8, k)
+    tile = _multiply(dense.reshape(groups, 16, k), right, _accumulators(c_type, c))
+    return _results(d_type or c_type, tile, saturate)
