@@ -18,10 +18,10 @@ from fitness.devices.simulator.tensor import (
     TYPES,
     UnsupportedShape,
     _multiply,
-    _table,
     a_fragment,
     b_fragment,
     c_fragment,
+    decode,
 )
 
 Array = NDArray[Any]
@@ -167,7 +167,7 @@ def _matrix(operand: str, shape: str, element_type: str, registers: Sequence[Arr
     if element_type == "f32":
         flat = stacked.reshape(groups, -1).astype(np.float64)
     else:
-        flat = _table(element_type).take(stacked.view(np.uint16).reshape(groups, -1))
+        flat = decode(element_type, stacked.view(np.uint16).reshape(groups, -1))
     matrix = np.empty((groups, height * width))
     matrix[:, (rows * width + columns).ravel()] = flat
     return matrix.reshape(groups, height, width)
@@ -205,7 +205,7 @@ def wmma_mma(
         raise UnsupportedShape(f"wmma with {multiplicand_type}")
     left = _matrix("a", shape, multiplicand_type, a)
     right = _matrix("b", shape, multiplicand_type, b)
-    tile = _multiply(left, right.transpose(0, 2, 1), _matrix("c", shape, c_type, c))
+    tile = _multiply(left, right, _matrix("c", shape, c_type, c))
     rows, columns = wmma_fragment("d", shape, d_type)
     flat = tile.reshape(tile.shape[0], -1)
     dealt = flat.take((rows * tile.shape[2] + columns).ravel(), axis=1).reshape(-1, *rows.shape)

@@ -129,14 +129,12 @@ def c_fragment(bits: int) -> tuple[Array, Array]:
 def _gather_map(operand: str, k: int, bits: int) -> Array:
     """Flat position of each matrix element within a warp's (32, registers, elements) fragment.
 
-    A and C are indexed [row, column]; B is transposed, [n, k], as the BLAS likes it.
+    Matrices are indexed [row, column].
     """
     if operand == "a":
         rows, columns, width = (*a_fragment(k, bits), k)
-    elif operand == "b":
-        (columns, rows), width = b_fragment(k, bits), k
     else:
-        rows, columns, width = (*c_fragment(bits), 8)
+        rows, columns, width = (*(b_fragment(k, bits) if operand == "b" else c_fragment(bits)), 8)
     index = np.empty(rows.size, dtype=np.intp)
     index[(rows * width + columns).ravel()] = np.arange(rows.size)
     return index
@@ -153,20 +151,28 @@ def _scatter_map(bits: int) -> Array:
 
 
 @functools.cache
-def _table(name: str) -> Array:
-    """float64 value of every bit pattern of an 8- or 16-bit type (a lookup beats NumPy's half casts)."""
-    if name == "f16":
-        return np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float64)
-    if name == "bf16":
-        return (np.arange(1 << 16, dtype=np.uint32) << 16).view(np.float32).astype(np.float64)
-    octets = np.arange(256, dtype=np.uint8)
+def _octets(name: str) -> Array:
+    """float64 value of every bit pattern of an 8-bit type."""
     kinds: dict[str, Any] = {
         "e4m3": ml_dtypes.float8_e4m3fn,
         "e5m2": ml_dtypes.float8_e5m2,
         "s8": np.int8,
         "u8": np.uint8,
     }
-    return octets.view(kinds[name]).astype(np.float64)
+    values: Array = np.arange(256, dtype=np.uint8).view(kinds[name]).astype(np.float64)
+    return values
+
+
+def decode(kind: str, bits: Array) -> Array:
+    """float64 values of bit patterns: uint16 for "f16" and "bf16", uint8 for the 8-bit types."""
+    values: Array
+    if kind == "f16":
+        values = bits.view(np.float16).astype(np.float64)
+    elif kind == "bf16":
+        values = (bits.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)
+    else:
+        values = _octets(kind)[bits]
+    return values
 
 
 def _stack(registers: Registers, dtype: type[np.generic]) -> Array:
@@ -188,8 +194,7 @@ def _values(kind: MatrixType, registers: Registers, index: Array) -> Array:
         picked: Array = flat.take(index, axis=1)
         return picked
     narrow: Array = stacked.view(np.uint16 if kind.bits == 16 else np.uint8).reshape(groups, -1)
-    values: Array = _table(kind.name).take(narrow.take(index, axis=1))
-    return values
+    return decode(kind.name, narrow.take(index, axis=1))
 
 
 def _accumulators(c_type: str, registers: Registers) -> Array:
@@ -197,7 +202,7 @@ def _accumulators(c_type: str, registers: Registers) -> Array:
     if c_type == "f16":
         stacked = _stack(registers, np.uint32)
         halves = stacked.view(np.uint16).reshape(stacked.shape[0], -1)
-        return _table("f16").take(halves.take(_gather_map("c", 0, 16), axis=1)).reshape(-1, 16, 8)
+        return decode("f16", halves.take(_gather_map("c", 0, 16), axis=1)).reshape(-1, 16, 8)
     dtype = np.float32 if c_type == "f32" else np.int32
     if dtype is np.int32:
         registers = [np.asarray(r).astype(np.uint32, copy=False).view(np.int32) for r in registers]
@@ -227,10 +232,10 @@ def _results(d_type: str, tile: Array, saturate: bool) -> tuple[Array, ...]:
     return tuple(dealt[:, i * LANES : (i + 1) * LANES] for i in range(width))
 
 
-def _multiply(a: Array, b_transposed: Array, c: Array) -> Array:
+def _multiply(a: Array, b: Array, c: Array) -> Array:
     """Compute a @ b + c over G warps, float64; NaN and Inf propagate silently, as on the device."""
     with np.errstate(invalid="ignore", over="ignore"):
-        tile: Array = np.matmul(a, b_transposed.transpose(0, 2, 1))
+        tile: Array = np.matmul(a, b)
         tile += c
     return tile
 
@@ -272,7 +277,7 @@ def mma(
     k = _depth(shape, a_type, b_type, DENSE_SHAPES)
     kind_a, kind_b = TYPES[a_type], TYPES[b_type]
     left = _values(kind_a, a, _gather_map("a", k, kind_a.bits)).reshape(-1, 16, k)
-    right = _values(kind_b, b, _gather_map("b", k, kind_b.bits)).reshape(-1, 8, k)
+    right = _values(kind_b, b, _gather_map("b", k, kind_b.bits)).reshape(-1, k, 8)
     return _results(d_type or c_type, _multiply(left, right, _accumulators(c_type, c)), saturate)
 
 
@@ -383,8 +388,8 @@ def mma_sp(
     stored = _values(kind_a, a, _gather_map("a", k // 2, kind_a.bits))
     position = layout.base + _indices(layout, metadata, selector)
     groups = max(stored.shape[0], position.shape[0])
-    dense = np.zeros((groups, 16 * k))
-    dense[np.arange(groups)[:, None], position] = stored
-    right = _values(kind_b, b, _gather_map("b", k, kind_b.bits)).reshape(-1, 8, k)
+    dense = np.zeros(groups * 16 * k)
+    dense[position + np.arange(0, groups * 16 * k, 16 * k)[:, None]] = stored
+    right = _values(kind_b, b, _gather_map("b", k, kind_b.bits)).reshape(-1, k, 8)
     tile = _multiply(dense.reshape(groups, 16, k), right, _accumulators(c_type, c))
     return _results(d_type or c_type, tile, saturate)
