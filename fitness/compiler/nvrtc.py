@@ -75,6 +75,7 @@ def build(source: str, options: Sequence[str], headers: Mapping[str, str]) -> Ra
         encoded = [option.encode() for option in options]
         (status,) = nvrtc.nvrtcCompileProgram(program, len(encoded), encoded)
         log = _text(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program).decode(errors="replace")
+        log = log.replace("\0", "\n")  # ptxas errors follow its report behind a NUL
         if status == nvrtc.nvrtcResult.NVRTC_ERROR_OUT_OF_MEMORY:
             raise MemoryError("NVRTC ran out of memory")
         failed = status == nvrtc.nvrtcResult.NVRTC_ERROR_COMPILATION
@@ -86,7 +87,7 @@ def build(source: str, options: Sequence[str], headers: Mapping[str, str]) -> Ra
         cubin = _text(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program)
     finally:
         nvrtc.nvrtcDestroyProgram(program)
-    return RawBuild(not failed, log.rstrip("\0"), ptx, cubin)
+    return RawBuild(not failed, log, ptx, cubin)
 
 
 def _expect(status: Any, what: str, log: str = "") -> None:

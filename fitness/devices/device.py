@@ -36,7 +36,10 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Entry:
-    """One `extern "C" __global__` function of a compiled candidate and what ptxas says it uses."""
+    """One `extern "C" __global__` function of a compiled candidate and what ptxas says it uses.
+
+    `max_threads` is the largest block its launch bounds allow; `required_block` the only one (`.reqntid`), if any.
+    """
 
     name: str
     parameters: tuple[Parameter, ...]
@@ -46,6 +49,7 @@ class Entry:
     spill_store_bytes: int
     spill_load_bytes: int
     max_threads: int = 1024
+    required_block: Dim3 | None = None
 
 
 @dataclass(frozen=True)

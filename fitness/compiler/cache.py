@@ -1,0 +1,134 @@
+"""Content-addressed cache of finished compilations, shared by every process of the user.
+
+One file per compilation, named by the hash of everything that went into it. Files appear by an atomic
+rename, so readers never see half of one; a damaged file is recompiled and replaced. Failures are cached
+like successes: NVRTC is deterministic.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from fitness.devices.device import Compiled, Entry, Parameter
+from fitness.outcome import Finding, Gate
+
+#: Part of every key: raise it when what is stored changes meaning.
+FORMAT = "1"
+
+
+class CacheError(OSError):
+    """The cache folder cannot be used; the message names it and the variable that moves it."""
+
+
+def folder() -> Path:
+    """`$EVO_CACHE`, or `evo` in the user's cache folder."""
+    chosen = os.environ.get("EVO_CACHE")
+    if chosen:
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "evo"
+
+
+def key(*parts: str) -> str:
+    """Name of an entry: sha256 over the parts, each with its length, so that no two lists collide."""
+    digest = hashlib.sha256()
+    for part in (FORMAT, *parts):
+        encoded = part.encode()
+        digest.update(f"{len(encoded)}:".encode())
+        digest.update(encoded)
+    return digest.hexdigest()
+
+
+def load(name: str) -> Compiled | tuple[Finding, ...] | None:
+    """What was stored under `name`: a build, the findings of a failed one, or None (absent, damaged)."""
+    try:
+        raw = _path(name).read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as problem:
+        raise _unusable(problem) from problem
+    checksum, _, body = raw.partition(b"\n")
+    if hashlib.sha256(body).hexdigest().encode() != checksum:
+        return None
+    return _decode(json.loads(body))
+
+
+def store(name: str, result: Compiled | tuple[Finding, ...]) -> None:
+    """Keep a result under `name`, replacing what is there.
+
+    Raises:
+        CacheError: the folder is read-only, the disk is full.
+    """
+    body = json.dumps(_encode(result)).encode()
+    path = _path(name)
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".new-", delete=False) as file:
+            temporary = file.name
+            file.write(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
+        os.replace(temporary, path)
+    except OSError as problem:
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)
+        raise _unusable(problem) from problem
+
+
+def check_writable() -> None:
+    """Fail early, with one clear line, where results could not be stored.
+
+    Raises:
+        CacheError: as `store`.
+    """
+    try:
+        folder().mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=folder(), prefix=".probe-"):
+            pass
+    except OSError as problem:
+        raise _unusable(problem) from problem
+
+
+def _path(name: str) -> Path:
+    return folder() / "compiled" / name[:2] / f"{name}.json"
+
+
+def _unusable(problem: OSError) -> CacheError:
+    reason = problem.strerror or str(problem)
+    return CacheError(f"cannot use the compile cache {folder()}: {reason}; set EVO_CACHE to a folder you can write to")
+
+
+def _encode(result: Compiled | tuple[Finding, ...]) -> dict[str, Any]:
+    if isinstance(result, tuple):
+        return {"findings": [asdict(finding) for finding in result]}
+    return {
+        "arch": result.arch,
+        "ptx": result.ptx,
+        "cubin": base64.b64encode(result.cubin).decode(),
+        "code_hash": result.code_hash,
+        "entries": [asdict(entry) for entry in result.entries.values()],
+        "warnings": [asdict(finding) for finding in result.warnings],
+    }
+
+
+def _decode(data: dict[str, Any]) -> Compiled | tuple[Finding, ...]:
+    if "findings" in data:
+        return _findings(data["findings"])
+    entries = {item["name"]: _entry(item) for item in data["entries"]}
+    cubin = base64.b64decode(data["cubin"])
+    return Compiled(data["arch"], data["ptx"], cubin, data["code_hash"], entries, _findings(data["warnings"]))
+
+
+def _entry(item: dict[str, Any]) -> Entry:
+    parameters = tuple(Parameter(**parameter) for parameter in item["parameters"])
+    required = tuple(item["required_block"]) if item["required_block"] else None
+    return Entry(**{**item, "parameters": parameters, "required_block": required})
+
+
+def _findings(items: list[dict[str, Any]]) -> tuple[Finding, ...]:
+    return tuple(Finding(**{**item, "gate": Gate(item["gate"])}) for item in items)
