@@ -1,0 +1,24 @@
+"""Storage formats of W: one module each, NumPy only, found by name."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from fitness.formats.format import Format, FormatError
+from fitness.registry import find
+
+__all__ = ["FORMATS", "Format", "FormatError", "get_format"]
+
+FORMATS: dict[str, str] = {
+    "dense": "fitness.formats.dense:Dense",
+    "nm24": "fitness.formats.nm24:Nm24",
+}
+
+
+def get_format(name: str) -> Format:
+    """The format of that name (or dotted path "module:Class").
+
+    Raises:
+        UnknownNameError: there is none; the message has the nearest spelling.
+    """
+    return cast(Format, find(FORMATS, name, "format")())

@@ -1,0 +1,87 @@
+"""The `Format` protocol: how W lies in memory.
+
+A format is stateless; its options are passed along. Packing is the harness's work, outside timing.
+Every implementation passes `fitness.formats.testing.FormatContract`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fitness.expressions import Expression
+
+Array = NDArray[Any]
+Options = Mapping[str, str]
+Shape = tuple[int, int]
+
+
+class FormatError(ValueError):
+    """An operand the format cannot store; the message names the row and the group or column."""
+
+
+class Format(Protocol):
+    """How the operand W (M x K) is stored.
+
+    Attributes:
+        name: as headers write it ("nm24").
+        options: option name -> its choices, the default first; a param in a header picks one by index.
+    """
+
+    name: str
+    options: Mapping[str, tuple[str, ...]]
+
+    def argument_names(self, options: Options) -> tuple[str, ...]:
+        """Names of the packed arrays as kernels receive them, without the "W." ("values", "meta")."""
+
+    def pack(self, w: Array, options: Options) -> dict[str, Array]:
+        """Packed arrays by argument name; each C-contiguous.
+
+        Args:
+            w: (M, K), any strides.
+            options: a value for each option (`complete` fills defaults in).
+
+        Raises:
+            FormatError: `w` does not have the structure (as `validate`).
+        """
+
+    def unpack(self, arrays: Mapping[str, Array], shape: Shape, options: Options) -> Array:
+        """The (M, K) operand; exact, except that -0.0 may come back as 0.0."""
+
+    def validate(self, w: Array) -> None:
+        """Check that `w` (M, K) can be stored.
+
+        Raises:
+            FormatError: it cannot; names the first offending row and group.
+        """
+
+    def bytes(self, shape: Shape, nnz: int, dtype: np.dtype[Any]) -> int:
+        """Bytes of all packed arrays for an (M, K) operand with `nnz` nonzeros."""
+
+    def stored_mask(self, w: Array, options: Options) -> NDArray[np.bool_]:
+        """(M, K) True where a slot is stored, so that NaN and Inf of X reach the result there."""
+
+    def domain(self, options: Options) -> tuple[Expression, ...]:
+        """Conditions on the shape beyond which the format cannot store; most pad and have none."""
+
+    def supports(self, dtype: np.dtype[Any]) -> str:
+        """Empty if it stores that dtype, else the reason why not."""
+
+
+def complete(storage: Format, options: Mapping[str, str]) -> dict[str, str]:
+    """`options` with the default of every option that is not given.
+
+    Raises:
+        FormatError: an unknown option or choice.
+    """
+    chosen = {name: choices[0] for name, choices in storage.options.items()}
+    for name, choice in options.items():
+        if name not in chosen:
+            raise FormatError(f"format {storage.name!r} has no option {name!r}; it has {sorted(chosen) or 'none'}")
+        if choice not in storage.options[name]:
+            raise FormatError(f"option {name} = {choice!r} of {storage.name!r}; choices: {list(storage.options[name])}")
+        chosen[name] = choice
+    return chosen
