@@ -85,7 +85,6 @@ def _build(source: str, options: Sequence[str], arch: str) -> Compiled | tuple[F
         "-std=c++17",
         "-lineinfo",
         "--ptxas-options=-v",
-        "--no-source-include",
         f"-I{folder}",
         f"-I{folder / 'cccl'}",
     )

@@ -1,142 +1,114 @@
-// evo.cuh: the prelude every kernel may include (#include "evo.cuh").
-//
-// NVRTC has no host headers: this file supplies the fixed-width integers, INFINITY and cdiv, and thin
-// wrappers around the PTX instructions kernels for sparse and dense linear algebra use most. Each wrapper
-// is one instruction; the comment names its section of the PTX ISA. Nothing here allocates or hides state.
-#ifndef EVO_CUH
-#define EVO_CUH
+// evo.cuh: the prelude of candidate kernels. Thin, dependency-light wrappers over PTX that NVRTC offers no
+// intrinsic for. Every wrapper is one instruction; PTX ISA section names stand beside them.
+#pragma once
+#include <cuda_fp16.h>
 
-// The same underlying types as the headers of NVRTC and CCCL use, so that mixing them compiles.
-typedef signed char int8_t;
-typedef unsigned char uint8_t;
-typedef signed short int16_t;
-typedef unsigned short uint16_t;
-typedef signed int int32_t;
-typedef unsigned int uint32_t;
-typedef signed long long int64_t;
-typedef unsigned long long uint64_t;
-typedef unsigned long long uintptr_t;
+using int8_t = signed char;
+using int16_t = short;
+using int32_t = int;
+using int64_t = long long;
+using uint8_t = unsigned char;
+using uint16_t = unsigned short;
+using uint32_t = unsigned int;
+using uint64_t = unsigned long long;
+
+using uintptr_t = unsigned long long;
 
 #ifndef INFINITY
 #define INFINITY __int_as_float(0x7f800000)
 #endif
-#ifndef NAN
-#define NAN __int_as_float(0x7fffffff)
-#endif
 
 namespace evo {
 
-template <class A, class B>
-__device__ __forceinline__ constexpr A cdiv(A a, B b) {
-  return static_cast<A>((a + static_cast<A>(b) - 1) / static_cast<A>(b));
+template <typename T>
+__host__ __device__ constexpr T cdiv(T a, T b) {
+    return (a + b - 1) / b;
 }
 
-template <class A, class B>
-__device__ __forceinline__ constexpr A round_up(A a, B b) {
-  return cdiv(a, b) * static_cast<A>(b);
+// Address of a shared-memory object in the shared window, as PTX operands want it.
+__device__ __forceinline__ uint32_t shared_address(const void* pointer) {
+    return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
-// Address of shared memory as the 32-bit operand of ld.shared, cp.async, ldmatrix.
-__device__ __forceinline__ uint32_t smem(const void* pointer) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+// cp.async (sm_80+): 16 bytes global -> shared past L1. `bytes` < 16 zero-fills the rest; 0 reads nothing.
+__device__ __forceinline__ void cp_async16(void* target, const void* source) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(target)), "l"(source) : "memory");
 }
 
-// cp.async (PTX ISA "Data Movement: cp.async"): 16 bytes global -> shared, past L1; both 16-byte aligned.
-// `bytes` < 16 zero-fills the rest and reads only `bytes`.
-__device__ __forceinline__ void cp_async16(void* shared, const void* global, int bytes = 16) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(smem(shared)), "l"(global), "r"(bytes) : "memory");
+__device__ __forceinline__ void cp_async16_zfill(void* target, const void* source, int bytes) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(target)), "l"(source), "r"(bytes)
+                 : "memory");
 }
 
-// The same for 8 and 4 bytes, through L1.
-__device__ __forceinline__ void cp_async8(void* shared, const void* global, int bytes = 8) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(smem(shared)), "l"(global), "r"(bytes) : "memory");
+__device__ __forceinline__ void cp_async_commit() {
+    asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-__device__ __forceinline__ void cp_async4(void* shared, const void* global, int bytes = 4) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(smem(shared)), "l"(global), "r"(bytes) : "memory");
-}
-
-__device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-
-// Waits until at most N of this thread's latest groups are in flight; follow with a barrier before other
-// threads read what this one copied.
-template <int N>
+// Waits until at most PENDING of this thread's latest groups are still in flight.
+template <int PENDING>
 __device__ __forceinline__ void cp_async_wait() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
 }
 
-// ldmatrix (PTX ISA "Warp-level matrix load"): four 8x8 matrices of 16-bit elements; lane l gives the address
-// of row l % 8 of matrix l / 8, 16-byte aligned.
+// cp.async of 8 or 4 bytes, through L1; `bytes` below that zero-fills the rest.
+__device__ __forceinline__ void cp_async8_zfill(void* target, const void* source, int bytes) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(shared_address(target)), "l"(source), "r"(bytes)
+                 : "memory");
+}
+
+__device__ __forceinline__ void cp_async4_zfill(void* target, const void* source, int bytes) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(target)), "l"(source), "r"(bytes)
+                 : "memory");
+}
+
+// ldmatrix (sm_75+): four 8x8 matrices of 16-bit elements; lanes 8i..8i+7 give the row addresses of matrix i.
 __device__ __forceinline__ void ldmatrix_x4(uint32_t (&r)[4], const void* row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(smem(row))
-               : "memory");
-}
-
-__device__ __forceinline__ void ldmatrix_x2(uint32_t (&r)[2], const void* row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
-               : "=r"(r[0]), "=r"(r[1])
-               : "r"(smem(row))
-               : "memory");
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(shared_address(row))
+                 : "memory");
 }
 
 __device__ __forceinline__ void ldmatrix_x4_trans(uint32_t (&r)[4], const void* row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(smem(row))
-               : "memory");
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(shared_address(row))
+                 : "memory");
 }
 
-__device__ __forceinline__ void ldmatrix_x2_trans(uint32_t (&r)[2], const void* row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
-               : "=r"(r[0]), "=r"(r[1])
-               : "r"(smem(row))
-               : "memory");
+// Two 8x8 matrices; lanes 0..15 give the row addresses.
+__device__ __forceinline__ void ldmatrix_x2(uint32_t (&r)[2], const void* row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
+                 : "=r"(r[0]), "=r"(r[1])
+                 : "r"(shared_address(row))
+                 : "memory");
 }
 
-// mma.sync m16n8k16, fp16 operands, fp32 accumulators: d += a * b (PTX ISA "Matrix multiply-accumulate").
-__device__ __forceinline__ void mma_f16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-      "{%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+// mma.m16n8k16 (sm_80+): d += A (16x16 fp16, row) * B (16x8 fp16, col), fp32 accumulators.
+__device__ __forceinline__ void mma_m16n8k16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+                 "{%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// The same on bf16 operands.
-__device__ __forceinline__ void mma_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-      "{%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
-
-// mma.sp m16n8k32, fp16: `a` holds the stored half of a 2:4 sparse 16x32 tile, `meta` its metadata word of
-// format nm24, SELECTOR 0 for the first k32 of a k64 block and 1 for the second.
+// mma.sp::ordered_metadata.m16n8k32 (sm_80+): A is 2:4 sparse, stored as 16x16; SELECTOR 0: lanes with
+// lane % 4 in {0, 1} supply the metadata, 1: lanes with lane % 4 in {2, 3}.
 template <int SELECTOR>
-__device__ __forceinline__ void mma_sp_f16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[4],
-                                           uint32_t meta) {
-  asm volatile(
-      "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, "
-      "{%4, %5, %6, %7}, {%8, %9, %10, %11}, {%0, %1, %2, %3}, %12, %13;"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(b[2]), "r"(b[3]), "r"(meta),
-        "n"(SELECTOR));
+__device__ __forceinline__ void mma_sp_m16n8k32(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[4],
+                                                uint32_t metadata) {
+    asm volatile("mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, "
+                 "{%4, %5, %6, %7}, {%8, %9, %10, %11}, {%0, %1, %2, %3}, %12, %13;"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(b[2]), "r"(b[3]),
+                   "r"(metadata), "n"(SELECTOR));
 }
 
-template <int SELECTOR>
-__device__ __forceinline__ void mma_sp_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[4],
-                                            uint32_t meta) {
-  asm volatile(
-      "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, "
-      "{%4, %5, %6, %7}, {%8, %9, %10, %11}, {%0, %1, %2, %3}, %12, %13;"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(b[2]), "r"(b[3]), "r"(meta),
-        "n"(SELECTOR));
+// movmatrix (sm_75+): transposes an 8x8 matrix of 16-bit elements held across the warp.
+__device__ __forceinline__ uint32_t movmatrix_trans(uint32_t value) {
+    uint32_t result;
+    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(value));
+    return result;
 }
 
 }  // namespace evo
-
-#endif  // EVO_CUH
