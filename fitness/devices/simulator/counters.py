@@ -69,7 +69,7 @@ class Op:
     """One static PTX instruction as the cost model sees it.
 
     Attributes:
-        kind: one of CLASSES, or "mma:..." / "mma_sp:..." (`classify` in isa.py derives it from the opcode).
+        kind: one of CLASSES, or "mma:..." / "mma_sp:..." (`classify` in kinds.py derives it from the opcode).
         line: 1-based line of the candidate's source (`.loc`), 0 where unknown.
         defs: register numbers written; uses: register numbers read (predicate guard and addresses included).
             Any injective numbering of the entry's registers will do.

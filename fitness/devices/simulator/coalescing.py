@@ -1,0 +1,198 @@
+"""What one warp-level memory access costs: 32-byte sectors of global memory, wavefronts of shared memory.
+
+Address patterns repeat from one loop iteration to the next but for a common offset, so `PatternCache`
+remembers the patterns of a memory instruction and pays for sorting only once per distinct one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fitness.devices.simulator.counters import SECTOR_BYTES
+
+Addresses = NDArray[np.int64]
+Lanes = NDArray[np.int64]
+
+WARP = 32
+LINE_BYTES = 128
+_PATTERNS_KEPT = 128
+
+
+def rows_of(lanes: Lanes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Group ascending (L,) global lane numbers by warp.
+
+    Returns:
+        (G,) warp numbers, and (L,) the index of each lane's warp among them.
+    """
+    warps = lanes >> 5
+    new = np.empty(warps.size, dtype=bool)
+    new[0] = True
+    np.not_equal(warps[1:], warps[:-1], out=new[1:])
+    return warps[new], np.cumsum(new) - 1
+
+
+def full_warps(lanes: Lanes) -> bool:
+    """Whether the ascending lanes are all 32 of each of some consecutive warps."""
+    return not lanes.size % WARP and not int(lanes[0]) % WARP and int(lanes[-1]) - int(lanes[0]) + 1 == lanes.size
+
+
+def spread(values: Addresses, lanes: Lanes) -> tuple[Addresses, NDArray[np.bool_]]:
+    """Lay values of active lanes out as (G, 32), inactive lanes repeating the first active one of their warp.
+
+    A repeated address adds no sector and no bank conflict, so what follows needs few masks.
+
+    Returns:
+        (G, 32) values, and (G, 32) True where the lane is active.
+    """
+    if full_warps(lanes):
+        return values.reshape(-1, WARP), np.ones((values.size // WARP, WARP), dtype=bool)
+    warps, row = rows_of(lanes)
+    first = np.searchsorted(row, np.arange(warps.size))
+    full = np.repeat(values[first][:, None], WARP, axis=1)
+    active = np.zeros(full.shape, dtype=bool)
+    full[row, lanes & (WARP - 1)] = values
+    active[row, lanes & (WARP - 1)] = True
+    return full, active
+
+
+def _distinct(values: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """(G, n) rows in order -> True at the first of each run of equal values."""
+    flags = np.ones(values.shape, dtype=bool)
+    np.not_equal(values[:, 1:], values[:, :-1], out=flags[:, 1:])
+    return flags
+
+
+def wavefronts(addresses: Addresses, bytes_per_lane: int, active: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
+    """Shared-memory wavefronts of each warp access, bank conflicts included.
+
+    32 banks of 4 bytes; accesses of 8 and 16 bytes per lane go in 2 and 4 phases of 16 and 8 lanes. A phase
+    takes as many wavefronts as its busiest bank has distinct words, none where no lane of it is active
+    (CUDA C++ Programming Guide, shared memory of compute capability 5.x and on).
+
+    Args:
+        addresses: (G, 32) byte addresses, inactive lanes repeating an active one.
+        bytes_per_lane: 1, 2, 4, 8 or 16.
+        active: (G, 32), None where all lanes are.
+
+    Returns:
+        (G,) wavefronts; without conflicts max(1, bytes_per_lane // 4).
+    """
+    unit = max(4, bytes_per_lane)
+    banks = LINE_BYTES // unit
+    words = (addresses // unit).reshape(-1, banks)
+    key = np.sort(words % banks << 48 | words, axis=1)
+    row, column = np.nonzero(_distinct(key))
+    busy = np.bincount(row * banks + (key[row, column] >> 48), minlength=words.shape[0] * banks)
+    per_phase = busy.reshape(-1, banks).max(axis=1)
+    if active is not None:
+        per_phase = per_phase * active.reshape(-1, banks).any(axis=1)
+    return np.asarray(per_phase.reshape(addresses.shape[0], -1).sum(axis=1))
+
+
+def longest_runs(addresses: Addresses, lanes: Lanes) -> NDArray[np.int64]:
+    """(G,) largest number of active lanes of each warp that name the same address (atomics serialise there)."""
+    full, active = spread(addresses, lanes)
+    same = np.sort(np.where(active, full, -1 - np.arange(WARP)), axis=1)
+    new = _distinct(same)
+    lengths = np.diff(np.flatnonzero(new.ravel()), append=new.size)
+    starts = np.concatenate([[0], np.cumsum(new.sum(axis=1))[:-1]])
+    return np.asarray(np.maximum.reduceat(lengths, starts))
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """What accesses with one pattern of relative addresses cost (fields as in `SiteCounters`).
+
+    Attributes:
+        unique: sectors touched, relative to the base, one per (warp, sector); empty for shared memory.
+        unique_row: index of the warp each of them belongs to.
+    """
+
+    requests: int
+    sectors: int
+    wavefronts: int
+    ideal_sectors: int
+    ideal_wavefronts: int
+    unique: NDArray[np.int64]
+    unique_row: NDArray[np.int64]
+
+
+_NONE = np.empty(0, dtype=np.int64)
+
+
+def _asked_bytes(full: Addresses, bytes_per_lane: int) -> NDArray[np.int64]:
+    """(G,) distinct bytes each warp asks for."""
+    units = np.sort(full // bytes_per_lane, axis=1)
+    return np.asarray(_distinct(units).sum(axis=1) * bytes_per_lane)
+
+
+def global_pattern(full: Addresses, bytes_per_lane: int) -> Pattern:
+    """Sectors and L1 wavefronts of (G, 32) addresses: at least one per 128-byte line and per 128 bytes."""
+    sectors = np.sort(full // SECTOR_BYTES, axis=1)
+    row, column = np.nonzero(_distinct(sectors))
+    unique = sectors[row, column]
+    lines = _distinct(sectors // (LINE_BYTES // SECTOR_BYTES)).sum(axis=1)
+    asked = _asked_bytes(full, bytes_per_lane)
+    ideal = -(-asked // LINE_BYTES)
+    return Pattern(
+        requests=full.shape[0],
+        sectors=unique.size,
+        wavefronts=int(np.maximum(lines, ideal).sum()),
+        ideal_sectors=int((-(-asked // SECTOR_BYTES)).sum()),
+        ideal_wavefronts=int(ideal.sum()),
+        unique=unique,
+        unique_row=row,
+    )
+
+
+def shared_pattern(full: Addresses, active: NDArray[np.bool_], bytes_per_lane: int) -> Pattern:
+    """Shared-memory wavefronts of (G, 32) addresses."""
+    fronts = int(wavefronts(full, bytes_per_lane, active).sum())
+    ideal = int((-(-_asked_bytes(full, bytes_per_lane) // LINE_BYTES)).sum())
+    return Pattern(full.shape[0], 0, fronts, 0, min(ideal, fronts), _NONE, _NONE)
+
+
+class PatternCache:
+    """Patterns one memory instruction has shown, found again by comparing relative addresses."""
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, ...], tuple[Addresses, Lanes, Pattern]] = {}
+
+    def find(
+        self, offsets: Addresses, lanes: Lanes, bytes_per_lane: int, *, shared: bool
+    ) -> tuple[Pattern, int, NDArray[np.int64]]:
+        """Cost of one access.
+
+        Args:
+            offsets: (L,) byte offsets, L >= 1.
+            lanes: (L,) ascending global lane numbers.
+            bytes_per_lane: access width.
+            shared: bank wavefronts instead of sectors.
+
+        Returns:
+            the pattern, the byte offset its sectors are relative to, and the (G,) warp numbers of its rows.
+        """
+        base = int(offsets.min()) // LINE_BYTES * LINE_BYTES
+        relative = offsets - base
+        first = int(lanes[0])
+        middle = relative.size // 2
+        key = (bytes_per_lane, relative.size, first % WARP, int(relative[0]), int(relative[middle]), int(relative[-1]))
+        known = self._known.get(key)
+        whole = full_warps(lanes)
+        warps = np.arange(first >> 5, (int(lanes[-1]) >> 5) + 1) if whole else rows_of(lanes)[0]
+        if (
+            known is not None
+            and np.array_equal(known[0], relative)
+            and np.array_equal(known[1], lanes - (first & -WARP))
+        ):
+            return known[2], base, warps
+        full, active = spread(relative, lanes)
+        pattern = shared_pattern(full, active, bytes_per_lane) if shared else global_pattern(full, bytes_per_lane)
+        if known is not None or len(self._known) < _PATTERNS_KEPT:
+            self._known[key] = (relative, lanes - (first & -WARP), pattern)
+        return pattern, base, warps

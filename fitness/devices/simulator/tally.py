@@ -1,0 +1,250 @@
+"""Filling `LaunchCounters` while a launch is simulated.
+
+The engine calls `execute` once per executed basic block (a row increment and a list append), and one of
+`global_access`, `shared_access`, `atomic` and `bulk_access` once per executed memory instruction with the
+addresses of the active lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fitness.devices.simulator.coalescing import Addresses, Lanes, Pattern, PatternCache, longest_runs
+from fitness.devices.simulator.counters import (
+    SECTOR_BYTES,
+    TRACE_LIMIT,
+    BufferCounters,
+    CounterError,
+    LaunchCounters,
+    Op,
+    SiteCounters,
+)
+
+_LOG_LIMIT = 8 * TRACE_LIMIT
+_WORD_BYTES = 4
+
+
+class _Site:
+    """Running totals and remembered patterns of one static memory instruction."""
+
+    __slots__ = ("buffer", "bytes_per_lane", "cached_l1", "counts", "kind", "line", "patterns")
+
+    def __init__(self, kind: str, line: int, bytes_per_lane: int, cached_l1: bool) -> None:
+        self.kind, self.line, self.bytes_per_lane, self.cached_l1 = kind, line, bytes_per_lane, cached_l1
+        self.buffer = ""
+        self.counts = np.zeros(7)  # requests, lanes, sectors, wavefronts, ideal sectors, ideal wavefronts, serial
+        self.patterns = PatternCache()
+
+    def add(self, pattern: Pattern, lanes: int, serial: float = 0.0) -> None:
+        self.counts += (
+            pattern.requests,
+            lanes,
+            pattern.sectors,
+            pattern.wavefronts,
+            pattern.ideal_sectors,
+            pattern.ideal_wavefronts,
+            serial,
+        )
+
+    def frozen(self) -> SiteCounters:
+        counts = (float(count) for count in self.counts)
+        return SiteCounters(self.kind, self.line, self.bytes_per_lane, self.buffer, self.cached_l1, *counts)
+
+
+class _Buffer:
+    """Sectors of one buffer touched per simulated block, and atomic operations per 4-byte word."""
+
+    __slots__ = ("bytes", "hits", "read", "written")
+
+    def __init__(self, size: int, blocks: int) -> None:
+        shape = (blocks, -(-size // SECTOR_BYTES) + 1)
+        self.bytes = size
+        self.read: NDArray[np.bool_] = np.zeros(shape, dtype=bool)
+        self.written: NDArray[np.bool_] | None = None
+        self.hits: NDArray[np.int64] | None = None
+
+    def touched(self, write: bool) -> NDArray[np.bool_]:
+        """(blocks, sectors) map of what was read or written, to be marked by the caller."""
+        if not write:
+            return self.read
+        if self.written is None:
+            self.written = np.zeros_like(self.read)
+        return self.written
+
+    def hit(self, offsets: Addresses) -> None:
+        """Count atomic operations at byte offsets."""
+        if self.hits is None:
+            self.hits = np.zeros(self.bytes // _WORD_BYTES + 1, dtype=np.int64)
+        words, counts = np.unique(offsets // _WORD_BYTES, return_counts=True)
+        self.hits[words] += counts
+
+    def frozen(self) -> BufferCounters:
+        sums = [_footprint(self.read), (0.0, 0.0) if self.written is None else _footprint(self.written)]
+        hits = self.hits if self.hits is not None else np.zeros(1, dtype=np.int64)
+        return BufferCounters(
+            self.bytes, *sums[0], *sums[1], float(hits.max()), float(hits.sum()), float(np.count_nonzero(hits))
+        )
+
+
+def _footprint(touched: NDArray[np.bool_]) -> tuple[float, float]:
+    return float(np.count_nonzero(touched)), float(np.count_nonzero(touched.any(axis=0)))
+
+
+class Tally:
+    """Counters of one launch under simulation.
+
+    Args:
+        entry: kernel name.
+        code: basic blocks as `Op` tuples; `Op.site` numbers the memory instructions from 0.
+        sites: per site (kind, line, bytes per lane, cached in L1).
+        blocks_total: blocks of the grid; blocks_simulated: of those, run (numbered 0.. in run order).
+        warps_per_block: ceil(threads / 32). Warp w of simulated block b has number b * warps_per_block + w,
+            and lane i of it the global lane number 32 * that + i.
+        buffers: name -> bytes of every global buffer.
+    """
+
+    def __init__(
+        self,
+        entry: str,
+        code: tuple[tuple[Op, ...], ...],
+        sites: Sequence[tuple[str, int, int, bool]],
+        *,
+        blocks_total: int,
+        blocks_simulated: int,
+        warps_per_block: int,
+        buffers: Mapping[str, int],
+    ) -> None:
+        self.entry, self.code = entry, code
+        self.blocks_total, self.blocks_simulated, self.warps_per_block = blocks_total, blocks_simulated, warps_per_block
+        self._executions = np.zeros((len(code), blocks_simulated * warps_per_block), dtype=np.int64)
+        self._lanes = np.zeros(len(code), dtype=np.float64)
+        self._sites = [_Site(*site) for site in sites]
+        self._buffers = {name: _Buffer(size, blocks_simulated) for name, size in buffers.items()}
+        self._log: list[tuple[int, NDArray[np.int64] | None]] = []
+        self._divergent = 0
+
+    def execute(self, block: int, warps: NDArray[np.int64] | None, lanes: int) -> None:
+        """A group of lanes issues one basic block.
+
+        Args:
+            block: index of the basic block.
+            warps: ascending distinct warp numbers with an active lane in the group, None for all simulated
+                warps. The array is kept: do not change it afterwards.
+            lanes: active lanes of the group.
+        """
+        if warps is None:
+            self._executions[block] += 1
+        else:
+            self._executions[block, warps] += 1
+        self._lanes[block] += lanes
+        if len(self._log) < _LOG_LIMIT:
+            self._log.append((block, warps))
+
+    def diverged(self, warps: int) -> None:
+        """`warps` warps split at a branch."""
+        self._divergent += warps
+
+    def global_access(
+        self, site: int, buffer: str, offsets: Addresses, lanes: Lanes, *, write: bool, bytes_per_lane: int = 0
+    ) -> None:
+        """Lanes load from or store to one global buffer.
+
+        Args:
+            site: memory site.
+            buffer: its name (split the call where lanes touch several buffers).
+            offsets: (L,) int64 byte offsets into the buffer of the active lanes.
+            lanes: (L,) int64 their global lane numbers, ascending.
+            write: True for stores (atomics go to `atomic`).
+            bytes_per_lane: where it differs from the site's (a `cp.async` with a source size), else 0.
+        """
+        if offsets.size:
+            self._global(site, buffer, offsets, lanes, write, bytes_per_lane, 0.0)
+
+    def _global(
+        self, site: int, buffer: str, offsets: Addresses, lanes: Lanes, write: bool, size: int, serial: float
+    ) -> None:
+        record = self._sites[site]
+        record.buffer = buffer
+        pattern, base, warps = record.patterns.find(offsets, lanes, size or record.bytes_per_lane, shared=False)
+        record.add(pattern, offsets.size, serial)
+        rows = warps[pattern.unique_row] // self.warps_per_block
+        self._buffers[buffer].touched(write)[rows, pattern.unique + base // SECTOR_BYTES] = True
+
+    def shared_access(self, site: int, offsets: Addresses, lanes: Lanes) -> None:
+        """Lanes load from or store to shared memory, 1..16 bytes each (`offsets` (L,) within the block's memory).
+
+        For `ldmatrix`/`stmatrix` of n matrices pass the first 8 * n lanes of each warp, which give the row
+        addresses, at a site of 16 bytes per lane: 8 lanes make one phase.
+        """
+        if offsets.size:
+            record = self._sites[site]
+            pattern, _, _ = record.patterns.find(offsets, lanes, record.bytes_per_lane, shared=True)
+            record.add(pattern, offsets.size)
+
+    def atomic(self, site: int, buffer: str, offsets: Addresses, lanes: Lanes) -> None:
+        """Lanes perform an atomic or reduction on global memory, or on shared memory where `buffer` is ""."""
+        if not offsets.size:
+            return
+        serial = float(longest_runs(offsets, lanes).sum())
+        if buffer:
+            self._global(site, buffer, offsets, lanes, True, 0, serial)
+            self._buffers[buffer].hit(offsets)
+            return
+        record = self._sites[site]
+        pattern, _, _ = record.patterns.find(offsets, lanes, record.bytes_per_lane, shared=True)
+        record.add(pattern, offsets.size, serial)
+
+    def bulk_access(self, site: int, buffer: str, start: int, size: int, block: int, *, write: bool) -> None:
+        """One bulk copy of `size` contiguous bytes at offset `start`, issued by simulated block `block`."""
+        record = self._sites[site]
+        record.buffer = buffer
+        first, last = start // SECTOR_BYTES, (start + size - 1) // SECTOR_BYTES
+        sectors, fronts = last - first + 1, -(-size // 128)
+        record.counts += (1, size / max(1, record.bytes_per_lane), sectors, fronts, -(-size // SECTOR_BYTES), fronts, 0)
+        self._buffers[buffer].touched(write)[block, first : last + 1] = True
+
+    def finish(self, traced: Sequence[int] | None = None) -> LaunchCounters:
+        """The counters, once all simulated blocks have ended.
+
+        Args:
+            traced: warp numbers whose traces to keep; by default up to eight of the block that issued most.
+
+        Raises:
+            CounterError: the launch had no simulated blocks.
+        """
+        if self.blocks_simulated < 1:
+            raise CounterError(f"no block of {self.entry!r} was simulated")
+        chosen = sorted({int(warp) for warp in traced}) if traced is not None else self._longest()
+        return LaunchCounters(
+            entry=self.entry,
+            blocks_total=self.blocks_total,
+            blocks_simulated=self.blocks_simulated,
+            warps_per_block=self.warps_per_block,
+            code=self.code,
+            executions=self._executions,
+            lane_executions=self._lanes,
+            traces=tuple((warp, self._trace(warp)) for warp in chosen),
+            sites=tuple(site.frozen() for site in self._sites),
+            buffers={name: buffer.frozen() for name, buffer in sorted(self._buffers.items())},
+            divergent_branches=float(self._divergent),
+        )
+
+    def _longest(self) -> list[int]:
+        """Up to eight warps, spread evenly, of the simulated block that issued most instructions."""
+        lengths = np.array([len(block) for block in self.code], dtype=np.int64)
+        issued = (lengths @ self._executions).reshape(self.blocks_simulated, self.warps_per_block).sum(axis=1)
+        first = int(issued.argmax()) * self.warps_per_block
+        return sorted({first + int(w) for w in np.linspace(0, self.warps_per_block - 1, 8).round()})
+
+    def _trace(self, warp: int) -> NDArray[np.int32]:
+        found = [block for block, warps in self._log if warps is None or _holds(warps, warp)]
+        return np.array(found[:TRACE_LIMIT], dtype=np.int32)
+
+
+def _holds(warps: NDArray[np.int64], warp: int) -> bool:
+    """Whether the ascending array contains the number."""
+    at = int(np.searchsorted(warps, warp))
+    return at < warps.size and int(warps[at]) == warp
