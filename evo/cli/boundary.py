@@ -1,0 +1,80 @@
+"""Where errors end: every mistake a user can make becomes one clear line and an exit code.
+
+Exit codes: 0 done, 1 an error with one line on stderr, 2 wrong usage of a command, 130 interrupted.
+A traceback is only ever a bug of evo.
+"""
+
+from __future__ import annotations
+
+import errno
+import sqlite3
+from typing import Any
+
+import click
+
+from evo.errors import EvoError, ExperimentError
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells have it (128 + SIGINT)."""
+
+_DISK = {
+    errno.ENOSPC: ("the disk is full", "free some space; what is archived so far is kept"),
+    errno.EDQUOT: ("the disk quota is used up", "free some space; what is archived so far is kept"),
+    errno.EROFS: ("the folder is read-only", "run in a folder you may write to"),
+    errno.EACCES: ("permission denied", "run in a folder you may write to"),
+    errno.EPERM: ("permission denied", "run in a folder you may write to"),
+    errno.ENOENT: ("no such file or folder", "check the path"),
+    errno.ENOTDIR: ("a part of the path is a file, not a folder", "check the path"),
+    errno.EISDIR: ("is a folder", "give the path of a file"),
+}
+
+
+class UserError(click.ClickException):
+    """Lines for the user, written to stderr as they are; exit code 1."""
+
+    def show(self, file: Any = None) -> None:
+        """Write `evo: <line>` for each line of the message."""
+        for line in self.message.splitlines():
+            click.echo(f"evo: {line}", file=file, err=file is None)
+
+
+class Command(click.Command):
+    """A click command that ends the errors a user can cause in one line."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; turn expected errors into `UserError`."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo("evo: interrupted; what was judged is in the archive", err=True)
+            ctx.exit(INTERRUPTED)
+        except (EvoError, ValueError, OSError, sqlite3.Error) as error:
+            text = explain(error)
+            if text is None:
+                raise
+            raise UserError(text) from error
+
+
+def explain(error: Exception) -> str | None:
+    """The lines to show for `error`, or None where it is a bug that needs its traceback."""
+    if isinstance(error, ExperimentError):
+        return "\n".join(error.lines)
+    if isinstance(error, EvoError) or _of_the_task(error):
+        return str(error)
+    if isinstance(error, OSError) and error.errno in _DISK:
+        what, fix = _DISK[error.errno]
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{what}; {fix}"
+    if isinstance(error, sqlite3.OperationalError) and "full" in str(error):
+        what, fix = _DISK[errno.ENOSPC]
+        return f"archive: {what}; {fix}"
+    return None
+
+
+def _of_the_task(error: Exception) -> bool:
+    """True for a kernel file, task or card that cannot be used."""
+    from fitness.gpu import GpuError
+    from fitness.kernel import KernelError
+    from fitness.task import TaskError
+
+    return isinstance(error, GpuError | KernelError | TaskError)

@@ -1,0 +1,52 @@
+"""The `evo` command: a group that imports a subcommand only when it is asked for.
+
+`evo --help` must be quick, so the one-line help of every subcommand stands here and its module, with
+all it needs, is imported when the subcommand runs.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+import click
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "run": ("evo.cli.run:run", "Evolve kernels for the task of an experiment file."),
+    "lineage": ("evo.cli.lineage:lineage", "Show how a kernel came about, from its seed on."),
+    "plot": ("evo.cli.plot:plot", "Plot speedup over generations (PNG, PDF, SVG, CSV)."),
+    "new": ("evo.cli.new:new", "Write a new experiment file to start from."),
+}
+"""Subcommand -> ("module:attribute", one-line help)."""
+
+
+class LazyGroup(click.Group):
+    """A group whose subcommands are named in `COMMANDS`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names in the order of a first use, not of the alphabet."""
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import one subcommand; None if there is none of that name."""
+        del ctx
+        if cmd_name not in COMMANDS:
+            return None
+        module, attribute = COMMANDS[cmd_name][0].split(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the subcommands without importing them."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="evo-kernels", prog_name="evo")
+def cli() -> None:
+    """Evolutionary search over populations of CUDA kernels.
+
+    Start with `evo run nm24`: it needs no GPU and no model.
+    """
