@@ -8,9 +8,10 @@ Files of the same history are the same bytes: no dates, no random ids, fonts tha
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -128,13 +129,9 @@ def save(history: History, folder: Path, name: str = "plot", formats: Sequence[s
     Raises:
         OSError: the folder cannot be written.
     """
-    import matplotlib as mpl
-
     folder.mkdir(parents=True, exist_ok=True)
     written = []
-    with mpl.rc_context():
-        mpl.rcdefaults()  # a user's matplotlibrc must not change the bytes
-        mpl.rcParams.update(_STYLE)
+    with _style():
         figure = _draw(history)
         for kind in formats:
             path = folder / f"{name}.{kind}"
@@ -143,6 +140,17 @@ def save(history: History, folder: Path, name: str = "plot", formats: Sequence[s
     path = folder / f"{name}.csv"
     path.write_text(as_csv(history), encoding="utf-8")
     return [*written, path]
+
+
+@contextlib.contextmanager
+def _style() -> Iterator[None]:
+    """Our settings alone: a user's matplotlibrc must not change the bytes."""
+    import matplotlib as mpl
+
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(_STYLE)
+        yield
 
 
 _METADATA: dict[str, dict[str, Any]] = {

@@ -93,7 +93,9 @@ def start_lines(info: RunInfo, model_hint: str) -> list[str]:
 
 def state_lines(state: State, clock: str) -> list[str]:
     """Where a run stands, in four lines."""
-    doing = f"{_DOING[state.stage]} {state.stage_done}/{state.stage_total}" if state.stage_total else _DOING[state.stage]
+    doing = _DOING[state.stage]
+    if state.stage_total:
+        doing += f" {state.stage_done}/{state.stage_total}"
     return [
         f"generation {state.generation}/{state.generations}, {doing}",
         f"judged {state.judged}, valid {state.valid}, duplicates {state.duplicates}, refused {state.refused}; "
@@ -196,6 +198,7 @@ class LiveProgress(PlainProgress):
 
     def on_judged(self, judged: Judged, state: State) -> None:
         """Redraw, a few times a second."""
+        del judged
         self.on_stage(state)
 
     def on_end(self, summary: RunSummary) -> None:

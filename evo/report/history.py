@@ -1,0 +1,91 @@
+"""Archive -> the history that `evo.plots` draws."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import PurePath
+from typing import Any
+
+from evo.archive import Archive, RunRecord
+from evo.errors import EvoError
+from evo.plots import History, SeedLine, summarise
+from fitness.outcome import Outcome, Timed, Timing
+from mutations.operator import Judged
+
+
+def speedup_over(baseline: Sequence[Timing], outcome: Outcome) -> float | None:
+    """Geometric mean over the shapes of baseline time / candidate time; None if it has no times."""
+    if not isinstance(outcome, Timed):
+        return None
+    pairs = zip(baseline, outcome.timings, strict=True)
+    return geometric_mean(base.time_us / timing.time_us for base, timing in pairs)
+
+
+def geometric_mean(values: Iterable[float]) -> float:
+    """The exponential of the mean logarithm.
+
+    Raises:
+        ValueError: no values, or one that is not positive.
+    """
+    logarithms = [math.log(value) for value in values]
+    if not logarithms:
+        raise ValueError("the geometric mean of nothing is undefined")
+    return math.exp(math.fsum(logarithms) / len(logarithms))
+
+
+def history_of(archive: Archive, run: RunRecord) -> History:
+    """Everything the plot of a run shows.
+
+    Raises:
+        EvoError: the run ended before its baseline was timed, so there is no speedup to plot.
+    """
+    named = archive.baseline(run.id)
+    if named is None:
+        raise EvoError(f"run {run.id} ended before its baseline was timed", "resume it: evo run ... --resume")
+    name, baseline = named
+    judged = archive.judged(run.id)
+    points = [(one.candidate.plan.generation, speedup_over(baseline, one.outcome)) for one in judged]
+    floor = geometric_mean(timing.time_us / timing.floor_us for timing in baseline)
+    return History(title_of(run), name, run.clock, summarise(points), _seed_lines(judged, baseline), floor)
+
+
+def title_of(run: RunRecord) -> str:
+    """What was computed and where, short enough for one line above the plot."""
+    task = run.experiment["task"]
+    return f"{task['op']} {pattern_text(task.get('pattern'))} {task.get('dtype', 'float16')}, {run.gpu}, {run.name}"
+
+
+def pattern_text(pattern: Mapping[str, Any] | None) -> str:
+    """{"kind": "nm", "n": 2, "m": 4} -> "2:4"; others by kind and values."""
+    if not pattern:
+        return "dense"
+    if pattern.get("kind") == "nm":
+        return f"{pattern['n']}:{pattern['m']}"
+    return " ".join(str(value) for value in pattern.values())
+
+
+def _seed_lines(judged: Sequence[Judged], baseline: Sequence[Timing]) -> tuple[SeedLine, ...]:
+    """The valid seeds, by the part of their names that differs."""
+    seeds = [one for one in judged if one.candidate.plan.operator == "seed"]
+    labels = short_names([seed_name(one) for one in seeds])
+    lines = []
+    for label, one in zip(labels, seeds, strict=True):
+        speedup = speedup_over(baseline, one.outcome)
+        if speedup is not None:
+            lines.append(SeedLine(label, speedup))
+    return tuple(lines)
+
+
+def seed_name(seed: Judged) -> str:
+    """The name a seed came in under, as its reason says it."""
+    return seed.candidate.reason.removeprefix("seed ").split(":")[0].strip()
+
+
+def short_names(names: Sequence[str]) -> list[str]:
+    """File stems without the words all of them begin with: spmm/nm24_mma, spmm/nm24_mma_sp -> mma, mma_sp."""
+    stems = [PurePath(name).name.removesuffix(".cu") for name in names]
+    words = [stem.split("_") for stem in stems]
+    while len(words) > 1 and all(len(word) > 1 for word in words) and len({word[0] for word in words}) == 1:
+        words = [word[1:] for word in words]
+    return ["_".join(word) for word in words]

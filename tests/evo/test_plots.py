@@ -1,0 +1,116 @@
+"""The plot: numbers, files, determinism, and that it is readable at column width."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from evo import plots
+from evo.plots import History, SeedLine
+
+POINTS = [(0, 0.5), (0, 1.0), (0, None), (1, 2.0), (1, 1.0), (1, 3.0), (2, None), (3, 2.5)]
+
+
+@pytest.fixture
+def history() -> History:
+    seeds = (SeedLine("scalar", 0.5), SeedLine("mma_sp", 1.0), SeedLine("mma_fragment", 1.01))
+    title = "spmm nm24 float16, 4096x4096, H200"
+    return History(title, "gemm/dense_mma_pipelined", "modelled", plots.summarise(POINTS), seeds, 4.0)
+
+
+def test_summarise_keeps_the_best_of_the_whole_history() -> None:
+    generations = plots.summarise(POINTS)
+    assert [g.number for g in generations] == [0, 1, 2, 3]
+    assert [g.best for g in generations] == [1.0, 3.0, 3.0, 3.0]
+    assert [(g.judged, g.valid) for g in generations] == [(3, 2), (3, 3), (1, 0), (1, 1)]
+
+
+def test_summarise_takes_quartiles_of_valid_candidates_only() -> None:
+    first, second, third, _ = plots.summarise(POINTS)
+    assert (first.low, first.median, first.high) == (0.625, 0.75, 0.875)
+    assert (second.low, second.median, second.high) == (1.5, 2.0, 2.5)
+    assert third.median is None
+
+
+def test_summarise_of_nothing() -> None:
+    assert plots.summarise([]) == ()
+
+
+def test_csv_holds_every_number(history: History) -> None:
+    rows = list(csv.DictReader(io.StringIO(plots.as_csv(history))))
+    assert [row["name"] for row in rows if row["kind"] == "generation"] == ["0", "1", "2", "3"]
+    assert rows[1]["best"] == "3"
+    assert rows[2]["median"] == ""
+    assert [row["name"] for row in rows if row["kind"] == "seed"] == ["scalar", "mma_sp", "mma_fragment"]
+    assert rows[-1]["kind"] == "floor"
+    assert float(rows[-1]["best"]) == 4.0
+
+
+def test_files_are_the_same_bytes_each_time(history: History, tmp_path: Path) -> None:
+    formats = ("png", "pdf", "svg")
+    first = plots.save(history, tmp_path / "a", formats=formats)
+    second = plots.save(history, tmp_path / "b", formats=formats)
+    assert [path.name for path in first] == ["plot.png", "plot.pdf", "plot.svg", "plot.csv"]
+    for one, other in zip(first, second, strict=True):
+        assert one.read_bytes() == other.read_bytes(), one.name
+
+
+def test_a_users_matplotlib_settings_change_nothing(history: History, tmp_path: Path) -> None:
+    import matplotlib as mpl
+
+    (reference, _) = plots.save(history, tmp_path / "a", formats=("png",))
+    with mpl.rc_context({"font.size": 20.0, "axes.facecolor": "red"}):
+        (changed, _) = plots.save(history, tmp_path / "b", formats=("png",))
+        assert mpl.rcParams["font.size"] == 20.0
+    assert reference.read_bytes() == changed.read_bytes()
+
+
+def test_readable_at_column_width(history: History) -> None:
+    with plots._style():
+        figure = plots._draw(history)
+        figure.canvas.draw()
+    assert figure.get_size_inches()[0] == plots.COLUMN_WIDTH_IN
+    page = figure.bbox
+    (axes,) = figure.axes
+    (legend,) = figure.legends
+    texts = [*axes.texts, *legend.get_texts(), axes.xaxis.label, axes.yaxis.label]
+    assert len(texts) == 3 + 2 + 4 + 2  # seeds, marks, legend, axes
+    for text in texts:
+        assert text.get_fontsize() >= 6, text.get_text()
+        box = text.get_window_extent()
+        assert page.x0 <= box.x0, text.get_text()
+        assert box.x1 <= page.x1, text.get_text()
+    for label in axes.get_yticklabels():
+        assert label.get_fontsize() >= 6
+
+
+def test_says_units_clock_baseline_and_seeds(history: History) -> None:
+    from matplotlib.text import Text
+
+    words = " ".join(text.get_text() for text in plots._draw(history).findobj(Text))
+    for word in ("modelled time", "×", "generation", "gemm/dense_mma_pipelined", "mma_sp", "roofline floor", "median"):
+        assert word in words
+
+
+def test_names_of_close_seeds_do_not_overlap() -> None:
+    heights = plots._apart([0.0, 0.01, 0.02, 5.0], 1.0)
+    assert all(b - a >= 1.0 - 1e-9 for a, b in itertools.pairwise(heights))
+    assert heights[3] == 5.0
+    assert sum(heights[:3]) == pytest.approx(0.03)
+
+
+@pytest.mark.parametrize("points", [[], [(0, None)], [(0, 1.0)], [(0, 1e-3), (1, 1e3)]])
+def test_draws_whatever_there_is(points: list[tuple[int, float | None]], tmp_path: Path) -> None:
+    history = History("t", "b", "modelled", plots.summarise(points), ())
+    assert plots.save(history, tmp_path)[0].stat().st_size > 1000
+
+
+def test_importing_does_not_import_matplotlib() -> None:
+    code = "import sys, evo.plots; sys.exit('matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
