@@ -69,12 +69,13 @@ class Op:
     """One static PTX instruction as the cost model sees it.
 
     Attributes:
-        kind: one of CLASSES, or "mma:..." / "mma_sp:..." (`classify` in kinds.py derives it from the opcode).
+        kind: one of CLASSES, or "mma:..." / "mma_sp:..." (`make_op` in kinds.py derives it from the opcode).
         line: 1-based line of the candidate's source (`.loc`), 0 where unknown.
         defs: register numbers written; uses: register numbers read (predicate guard and addresses included).
             Any injective numbering of the entry's registers will do.
         site: index of its memory site, -1 for instructions that touch no memory.
         argument: immediate that timing depends on: N of `cp.async.wait_group N` (0 for wait_all), else 0.
+        issues: SASS instructions it becomes on average; 0 for moves and casts that ptxas removes.
     """
 
     kind: str
@@ -83,6 +84,7 @@ class Op:
     uses: tuple[int, ...] = ()
     site: int = -1
     argument: int = 0
+    issues: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -193,7 +195,7 @@ class LaunchCounters:
 
     def issued(self) -> Floats:
         """(warps,) warp instructions issued by each simulated warp."""
-        lengths = np.array([len(block) for block in self.code], dtype=np.float64)
+        lengths = np.array([sum(op.issues for op in block) for block in self.code], dtype=np.float64)
         return np.asarray(lengths @ self.executions)
 
     def by_kind(self) -> dict[str, Floats]:
@@ -202,14 +204,14 @@ class LaunchCounters:
         mix = np.zeros((len(kinds), len(self.code)))
         for b, block in enumerate(self.code):
             for op in block:
-                mix[kinds.index(op.kind), b] += 1
+                mix[kinds.index(op.kind), b] += op.issues
         per_warp = mix @ self.executions
         per_block = per_warp.reshape(len(kinds), self.blocks_simulated, self.warps_per_block).sum(axis=2)
         return dict(zip(kinds, per_block, strict=True))
 
     def lanes_per_instruction(self) -> float:
         """Mean active lanes of an issued instruction, 0..32 [smsp__thread_inst_executed_per_inst_executed]."""
-        lengths = np.array([len(block) for block in self.code], dtype=np.float64)
+        lengths = np.array([sum(op.issues for op in block) for block in self.code], dtype=np.float64)
         issued = float((lengths @ self.executions).sum())
         return float(lengths @ self.lane_executions) / issued if issued else 0.0
 

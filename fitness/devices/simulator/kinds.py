@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import re
 
+from fitness.devices.simulator.counters import Op
+
 _SHAPE = re.compile(r"m\d+n\d+k\d+")
 _INPUT_TYPES = frozenset(
     {"f16", "bf16", "tf32", "f64", "s8", "u8", "s4", "u4", "b1", "e4m3", "e5m2", "e3m2", "e2m3", "e2m1"}
@@ -34,22 +36,19 @@ _BY_HEAD = {
     "call": "branch",
     "ret": "branch",
     "exit": "branch",
-    "cvt": "convert",
     "mbarrier": "other",
     "trap": "other",
     "nop": "other",
     "pragma": "other",
 }
-#: Moves and address-space casts that ptxas folds into register allocation: they issue nothing.
-FREE = frozenset({"mov", "cvta"})
+#: Moves, address-space casts and parameter reads that ptxas folds into operands: they issue nothing.
+_FREE = frozenset({"mov", "cvta", "pragma"})
+_DIVISIONS = {"s16": 12.0, "u16": 12.0, "s32": 18.0, "u32": 14.0, "s64": 70.0, "u64": 60.0}
 
 
 @functools.cache
 def classify(opcode: str) -> str:
-    """Kind of one PTX instruction, for example "ld.global.nc.v4.u32" -> "load_global".
-
-    `mov`, `cvta` and the like are "other"; `free` tells which of them issue nothing.
-    """
+    """Kind of one PTX instruction, for example "ld.global.nc.v4.u32" -> "load_global"."""
     parts = opcode.split(".")
     head = parts[0]
     if head in ("mma", "wmma", "wgmma"):
@@ -62,16 +61,59 @@ def classify(opcode: str) -> str:
         return _copy(parts)
     if head in _BY_HEAD:
         return _BY_HEAD[head]
+    if head == "cvt":
+        return "convert" if set(parts) & (_FLOATS | _HALVES | {"f64", "tf32"}) else "int"
     return _arithmetic(head, set(parts[1:]))
 
 
-def free(opcode: str) -> bool:
-    """Whether ptxas normally removes the instruction (register moves, generic address casts)."""
-    return opcode.split(".")[0] in FREE
+@functools.cache
+def issues(opcode: str) -> float:
+    """Warp instructions ptxas makes of one PTX instruction, on average (read off SASS of sm_80..sm_90a).
+
+    64-bit additions count once although they are two instructions, for most of them are constant offsets
+    that end in the offset field of a load or store.
+    """
+    parts = opcode.split(".")
+    head, types = parts[0], set(parts[1:])
+    if head in _FREE or (head == "ld" and "param" in types) or (head == "cvt" and parts[-2:] == ["u64", "u32"]):
+        return 0.0
+    if head in ("div", "rem"):
+        return next((cost for name, cost in _DIVISIONS.items() if name in types), 8.0 if "rn" in types else 2.0)
+    if types & {"u64", "s64", "b64"} and head in ("mul", "mad", "shl", "shr", "setp", "and", "or", "xor", "min", "max"):
+        return 3.0 if head in ("mul", "mad") and "wide" not in types else 2.0
+    if head in ("sqrt", "rcp", "rsqrt") and "rn" in types:
+        return 7.0
+    if head == "wmma":
+        return 4.0 if parts[1] in ("load", "store") and "shared" not in _spaces(parts) else 2.0
+    return 1.0
+
+
+def make_op(
+    opcode: str,
+    *,
+    line: int = 0,
+    defs: tuple[int, ...] = (),
+    uses: tuple[int, ...] = (),
+    site: int = -1,
+    argument: int = 0,
+    kind: str | None = None,
+) -> Op:
+    """The cost model's view of one PTX instruction (fields as in `Op`).
+
+    Args:
+        opcode: with all its modifiers, for example "ld.global.nc.v4.u32".
+        kind: for generic loads and stores, whose space only the address tells: the kind it turned out to be.
+        line: as in `Op`.
+        defs: as in `Op`.
+        uses: as in `Op`.
+        site: as in `Op`.
+        argument: as in `Op`.
+    """
+    return Op(kind or classify(opcode), line, defs, uses, site, argument, issues(opcode))
 
 
 def _arithmetic(head: str, types: set[str]) -> str:
-    if head in FREE:
+    if head in _FREE:
         return "other"
     if "f64" in types:
         return "fp64"
@@ -110,9 +152,9 @@ def _tensor(parts: list[str]) -> str:
         return "fence" if head == "wgmma" else "other"
     if head == "wmma" and parts[1] in ("load", "store"):
         return parts[1] + "_" + _space(parts)
-    types = [part for part in parts if part in _INPUT_TYPES]
-    # mma: d, a, b, c; the fp16 accumulators of "f16.f16.f16.f16" do not change the input type.
-    kind = types[0] if len(types) != 3 or head != "mma" else types[1]
+    types = [part for part in parts if part in _INPUT_TYPES] or ["f16"]
+    # d, a, b, c in this order; 16-bit accumulators are listed as well and do not change the input type.
+    kind = types[1] if len(types) >= 3 else types[0]
     name = "mma" if head == "wmma" else head
     sparse = any(part.startswith("sp") for part in parts[1:3])
-    return f"{name}{'_sp' if sparse else ''}:{shape}:{kind if types else 'f16'}"
+    return f"{name}{'_sp' if sparse else ''}:{shape}:{kind}"

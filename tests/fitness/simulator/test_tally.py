@@ -1,0 +1,96 @@
+"""The tally turns executed blocks and lane addresses into LaunchCounters."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fitness.devices.simulator.counters import CounterError, LaunchCounters, Op
+from fitness.devices.simulator.tally import Tally
+
+CODE = (
+    (Op("int"), Op("load_global", line=7, site=0)),
+    (Op("fp32"), Op("fp32"), Op("other", issues=0.0)),
+)
+
+
+def tally(blocks: int = 2, warps: int = 2) -> Tally:
+    sites = [("load_global", 7, 4, True), ("atomic_global", 9, 4, False), ("bulk", 3, 16, False)]
+    return Tally(
+        "k", CODE, sites, blocks_total=8, blocks_simulated=blocks, warps_per_block=warps, buffers={"X": 4096, "Y": 256}
+    )
+
+
+def lanes_of(*warps: int) -> np.ndarray:
+    return np.concatenate([np.arange(32) + 32 * w for w in warps]).astype(np.int64)
+
+
+def test_executions_lanes_and_traces() -> None:
+    t = tally()
+    t.execute(0, None, 128)
+    t.execute(1, np.array([0, 3]), 40)
+    t.execute(1, np.array([3]), 5)
+    c = t.finish(traced=[3, 1])
+    assert c.executions.tolist() == [[1, 1, 1, 1], [1, 0, 0, 2]]
+    assert c.issued().tolist() == [4, 2, 2, 6]
+    assert c.by_kind()["fp32"].tolist() == [2, 4]
+    assert {warp: trace.tolist() for warp, trace in c.traces} == {1: [0], 3: [0, 1, 1]}
+    assert c.lanes_per_instruction() == pytest.approx((2 * 128 + 2 * 45) / 14)
+
+
+def test_default_traces_are_of_the_block_that_issued_most() -> None:
+    t = tally()
+    t.execute(0, np.array([2, 3]), 64)
+    assert [warp for warp, _ in t.finish().traces] == [2, 3]
+
+
+def test_footprints_per_block_and_their_union() -> None:
+    t = tally()
+    lanes = lanes_of(0, 1, 2, 3)
+    t.global_access(0, "X", np.tile(4 * np.arange(64), 2).astype(np.int64), lanes, write=False)  # both the same 256 B
+    t.global_access(0, "X", 1024 + 4 * np.arange(32, dtype=np.int64), lanes_of(2), write=False)
+    c = t.finish()
+    x = c.buffers["X"]
+    assert (x.read_per_block, x.read_union, x.written_union) == (8 + 8 + 4, 12, 0)
+    assert (c.sites[0].requests, c.sites[0].sectors, c.sites[0].lanes) == (5, 20, 160)
+
+
+def test_atomics_count_addresses_and_contention() -> None:
+    t = tally()
+    t.atomic(1, "Y", np.repeat(np.array([0, 4]), 16).astype(np.int64), lanes_of(0))
+    t.atomic(1, "Y", np.zeros(32, dtype=np.int64), lanes_of(1))
+    c = t.finish()
+    y = c.buffers["Y"]
+    assert (y.atomic_lanes, y.atomic_addresses, y.atomic_max) == (64, 2, 48)
+    assert c.sites[1].serial == 16 + 32
+    assert y.written_union == 1
+
+
+def test_bulk_copies_touch_every_sector_between_start_and_end() -> None:
+    t = tally()
+    t.bulk_access(2, "X", 48, 64, 1, write=False)
+    c = t.finish()
+    assert (c.sites[2].sectors, c.sites[2].ideal_sectors, c.buffers["X"].read_union) == (3, 2, 3)
+
+
+def test_added_joins_disjoint_blocks() -> None:
+    a, b = tally(), tally()
+    for t in (a, b):
+        t.execute(0, None, 128)
+        t.global_access(0, "X", 4 * np.arange(32, dtype=np.int64), lanes_of(0), write=False)
+    both = a.finish().added(b.finish())
+    assert both.blocks_simulated == 4
+    assert both.executions.shape == (2, 8)
+    assert both.sites[0].sectors == 8
+    assert both.buffers["X"].read_union == 8
+
+
+def test_inconsistent_counters_are_a_fault() -> None:
+    c = tally().finish()
+    with pytest.raises(CounterError, match="executions"):
+        LaunchCounters("k", 8, 2, 2, CODE, c.executions[:, :1], c.lane_executions)
+    with pytest.raises(CounterError, match="3 blocks"):
+        LaunchCounters("k", 2, 3, 2, CODE, np.zeros((2, 6), dtype=np.int64), c.lane_executions)
+    other = Tally("other", CODE, [], blocks_total=8, blocks_simulated=2, warps_per_block=2, buffers={}).finish()
+    with pytest.raises(CounterError, match="other"):
+        c.added(other)
