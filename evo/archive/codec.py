@@ -19,7 +19,7 @@ Row = dict[str, Any]
 _FLOATS = ("max_abs", "max_rel", "margin", "got", "want")
 
 
-class DamagedRow(ValueError):
+class DamagedRowError(ValueError):
     """A row this version of evo cannot have written."""
 
 
@@ -63,7 +63,7 @@ def outcome_of(row: Row, timings: Iterable[Timing]) -> Outcome:
     """The outcome of an `outcomes` row and its timings, in order.
 
     Raises:
-        DamagedRow: kind, stage or findings are not ours.
+        DamagedRowError: kind, stage or findings are not ours.
     """
     try:
         kind = OUTCOMES[row["kind"]]
@@ -74,7 +74,7 @@ def outcome_of(row: Row, timings: Iterable[Timing]) -> Outcome:
             "code_key": row["code_key"],
         }
     except (KeyError, TypeError, ValueError) as error:
-        raise DamagedRow(f"outcome of candidate {row.get('n')}: {error!r}") from error
+        raise DamagedRowError(f"outcome of candidate {row.get('n')}: {error!r}") from error
     if kind is not Timed:
         return kind(**common)
     resources = Resources(row["registers"], row["shared_bytes"], row["spill_bytes"], row["occupancy"])
@@ -109,7 +109,7 @@ def timing_of(row: Row) -> Timing:
     """The timing of a `timings` row.
 
     Raises:
-        DamagedRow: a column is not ours.
+        DamagedRowError: a column is not ours.
     """
     try:
         return Timing(
@@ -126,12 +126,12 @@ def timing_of(row: Row) -> Timing:
             samples_us=tuple(json.loads(row["samples_us"])),
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise DamagedRow(f"timing of candidate {row.get('n')}: {error!r}") from error
+        raise DamagedRowError(f"timing of candidate {row.get('n')}: {error!r}") from error
 
 
 def _clock(value: str | None) -> Clock:
     if value not in get_args(Clock):
-        raise DamagedRow(f"clock {value!r}")
+        raise DamagedRowError(f"clock {value!r}")
     return cast("Clock", value)
 
 
@@ -154,7 +154,8 @@ def _finding_of(data: Mapping[str, Any]) -> Finding:
     fields = dict(data)
     wrong = fields.pop("wrong", None)
     if wrong is not None:
-        wrong = WrongValues(**(wrong | {name: float(wrong[name]) for name in _FLOATS} | {"first": tuple(wrong["first"])}))
+        floats = {name: float(wrong[name]) for name in _FLOATS}
+        wrong = WrongValues(**(wrong | floats | {"first": tuple(wrong["first"])}))
     return Finding(**(fields | {"gate": Gate[fields["gate"]], "wrong": wrong}))
 
 

@@ -1,0 +1,155 @@
+"""Opening an archive, and SQLite's errors in words a person can act on."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+from sqlite_utils import Database
+
+from evo.archive.schema import APPLICATION_ID, VERSION, migrations
+from evo.errors import ArchiveError
+
+BUSY_S = 30.0
+"""How long a writer waits for another run's transaction (they take milliseconds)."""
+
+_CAUSES = (
+    (
+        "file is not a database",
+        "is not an SQLite database",
+        "choose another file with --archive, or move this one away",
+    ),
+    ("malformed", "is damaged", "restore a copy, or move it away and start a new one"),
+    ("disk is full", "cannot grow: the disk is full", "free some space, then continue with --resume"),
+    (
+        "disk i/o error",
+        "cannot be written (disk error)",
+        "check the disk and its free space, then continue with --resume",
+    ),
+    ("readonly", "cannot be written", "give a writable place with --archive"),
+    ("unable to open", "cannot be opened", "check that the folder exists and is writable, or give another --archive"),
+    ("locked", "is locked by another program", "close it there, then continue with --resume"),
+)
+
+
+@contextlib.contextmanager
+def guarded(path: Path | str) -> Iterator[None]:
+    """Turn SQLite and file errors inside the block into `ArchiveError`.
+
+    Raises:
+        ArchiveError: one line saying what is wrong with `path` and how to fix it.
+    """
+    try:
+        yield
+    except sqlite3.Error as error:
+        text = str(error).lower()
+        for sign, problem, fix in _CAUSES:
+            if sign in text:
+                raise ArchiveError(f"archive {path} {problem}", fix) from error
+        raise ArchiveError(f"archive {path}: {error}", "move it away and start a new one, or report this") from error
+    except OSError as error:
+        raise ArchiveError(
+            f"archive {path} cannot be used ({error.strerror or error})", "give a writable place with --archive"
+        ) from error
+
+
+def connect(path: Path, *, readonly: bool = False) -> Database:
+    """Open an archive file; without `readonly`, make and migrate it as needed.
+
+    Raises:
+        ArchiveError: missing (readonly), not SQLite, not an evo archive, newer than this evo, not writable.
+    """
+    with guarded(path):
+        if path.is_dir():
+            raise ArchiveError(f"archive {path} is a folder", "give the path of a file with --archive")
+        connection = _connect_readonly(path) if readonly else _connect_writable(path)
+        try:
+            database = Database(connection)
+            _check_kind(database, path)
+            if not readonly:
+                _prepare(database)
+        except BaseException:
+            connection.close()
+            raise
+    return database
+
+
+def in_memory() -> Database:
+    """A fresh archive in memory (tests)."""
+    database = Database(memory=True)
+    _prepare(database)
+    return database
+
+
+@contextlib.contextmanager
+def transaction(database: Database) -> Iterator[None]:
+    """All writes of the block or none. Takes the write lock at once, so it cannot fail halfway as busy."""
+    connection = database.conn
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        connection.rollback()
+        raise
+    try:
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.rollback()
+        raise
+
+
+def _connect_writable(path: Path) -> sqlite3.Connection:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    connection = sqlite3.connect(str(path), timeout=BUSY_S)
+    connection.execute("PRAGMA synchronous=NORMAL")  # WAL: a killed process loses nothing, a power cut the last commits
+    return connection
+
+
+def _connect_readonly(path: Path) -> sqlite3.Connection:
+    """A connection that writes nothing, not even beside the file (a shipped archive may lie in a read-only folder)."""
+    if not path.exists():
+        raise ArchiveError(f"archive {path} does not exist", "run an experiment first, or give one with --archive")
+    quoted = path.resolve().as_uri()
+    live = path.with_name(path.name + "-wal").exists()
+    immutable = not live and not os.access(path.parent, os.W_OK)
+    return sqlite3.connect(f"{quoted}?mode=ro{'&immutable=1' if immutable else ''}", uri=True, timeout=BUSY_S)
+
+
+def _check_kind(database: Database, path: Path) -> None:
+    """Refuse a database that is not ours or newer than us.
+
+    Raises:
+        ArchiveError: with the fix.
+    """
+    version = _pragma(database, "user_version")
+    tables = set(database.table_names())
+    if tables and _pragma(database, "application_id") != APPLICATION_ID:
+        raise ArchiveError(
+            f"{path} is an SQLite database, but not an archive of evo", "choose another file with --archive"
+        )
+    if version > VERSION:
+        raise ArchiveError(
+            f"archive {path} was written by a newer evo (archive version {version}, this evo knows {VERSION})",
+            "upgrade evo (pip install -U evo-kernels), or choose another archive",
+        )
+
+
+def _prepare(database: Database) -> None:
+    """WAL and pending migrations; two processes may do this at once."""
+    if _pragma(database, "user_version") == VERSION:
+        with transaction(database):  # fails now, not after the first evaluations, where nothing can be written
+            pass
+        return
+    database.conn.execute("PRAGMA journal_mode=WAL").fetchone()
+    with transaction(database):
+        if _pragma(database, "user_version") < VERSION:
+            migrations.apply(database)
+            database.conn.execute(f"PRAGMA application_id={APPLICATION_ID}")
+            database.conn.execute(f"PRAGMA user_version={VERSION}")
+
+
+def _pragma(database: Database, name: str) -> int:
+    return int(database.conn.execute(f"PRAGMA {name}").fetchone()[0])
