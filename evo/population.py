@@ -1,0 +1,217 @@
+"""The population: selection, variation, survival, migration, statistics. The only module that imports deap.
+
+DEAP sees nothing but `Member`s, a candidate's number and its fitness. It never sees a kernel, and never
+a failure: NaN ranks as best in DEAP and infinities spoil its distances, so failures stay outside.
+DEAP's chance is the global `random`; `chance` is the one place where it is seeded, around every DEAP
+call that draws, and the caller's state is put back afterwards.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import math
+import operator
+import random
+import statistics
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from deap import base, tools
+
+TOURNAMENT = 3
+"""Members per tournament: with six members the best is drawn in 42 % of the draws, the worst in 0.5 %."""
+
+
+class Time(base.Fitness):  # type: ignore[misc]  # deap has no types
+    """Fitness: a time in microseconds, smaller is better."""
+
+    weights = (-1.0,)
+
+
+class Member:
+    """A candidate as DEAP sees it. Equal and hashed by `n` (HallOfFame compares individuals)."""
+
+    __slots__ = ("fitness", "n")
+
+    def __init__(self, n: int, time_us: float) -> None:
+        if not math.isfinite(time_us) or time_us <= 0:
+            raise ValueError(f"candidate {n} has no usable time ({time_us}); failures stay out of the population")
+        self.n = n
+        self.fitness = Time((time_us,))
+
+    @property
+    def time_us(self) -> float:
+        """The fitness as a number."""
+        return float(self.fitness.values[0])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Member) and self.n == other.n
+
+    def __hash__(self) -> int:
+        return hash(self.n)
+
+    def __repr__(self) -> str:
+        return f"Member({self.n}, {self.time_us:g} us)"
+
+
+@dataclass(frozen=True)
+class Share:
+    """An operator as the population knows it: relative weight (> 0) and number of parents."""
+
+    weight: float
+    arity: int
+
+
+@dataclass(frozen=True)
+class Variation:
+    """A decision: which operator on which parents (candidate numbers)."""
+
+    operator: str
+    parents: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Times of the valid members of a generation, microseconds."""
+
+    best_us: float
+    median_us: float
+    worst_us: float
+
+
+@contextlib.contextmanager
+def chance(rng_seed: int, generation: int, island: int) -> Iterator[None]:
+    """Seed the global `random` for the DEAP calls of the block; the caller's state is restored after it."""
+    before = random.getstate()
+    random.seed(int.from_bytes(np.random.SeedSequence([rng_seed, generation, island]).generate_state(8).tobytes()))
+    try:
+        yield
+    finally:
+        random.setstate(before)
+
+
+class Population:
+    """Islands of members and what is known of them.
+
+    Args:
+        rng_seed: of the run.
+        operators: name -> share; used in the order of their names.
+        islands: number of islands.
+        size: members an island keeps.
+        hall: members of the hall of fame.
+    """
+
+    def __init__(self, rng_seed: int, operators: Mapping[str, Share], islands: int, size: int, hall: int = 16) -> None:
+        self._rng_seed = rng_seed
+        self._operators = dict(sorted(operators.items()))
+        self._size = size
+        self.islands: list[list[Member]] = [[] for _ in range(islands)]
+        self.hall = tools.HallOfFame(hall)
+        self.logbook = tools.Logbook()
+        self._statistics = tools.Statistics(key=operator.attrgetter("time_us"))
+        self._statistics.register("best_us", min)
+        self._statistics.register("median_us", statistics.median)
+        self._statistics.register("worst_us", max)
+        self.toolbox = self._registered()
+
+    def _registered(self) -> base.Toolbox:
+        toolbox = base.Toolbox()
+        toolbox.register("clone", copy.copy)
+        toolbox.register("select", tools.selTournament, tournsize=TOURNAMENT)
+        toolbox.register("mutate", self._mutate)
+        toolbox.register("mate", self._mate)
+        toolbox.register("rank", tools.selBest)
+        toolbox.register("migrate", tools.migRing, k=1, selection=tools.selBest, replacement=tools.selWorst)
+        return toolbox
+
+    @property
+    def empty(self) -> bool:
+        """True if no island has a member: nothing can be a parent."""
+        return not any(self.islands)
+
+    def vary(self, generation: int, island: int, count: int, only: frozenset[str] | None = None) -> list[Variation]:
+        """Decide `count` children of an island; a longer list begins with the shorter one.
+
+        DEAP's `varOr` would also *make* the children, one after the other; here only decisions are made.
+
+        Args:
+            generation: the children's.
+            island: whose members are the parents.
+            count: how many children.
+            only: names of the operators to use, None for all.
+        """
+        shares = {name: share for name, share in self._operators.items() if only is None or name in only}
+        with chance(self._rng_seed, generation, island):
+            return [self._vary_one(self.islands[island], shares) for _ in range(count)]
+
+    def _vary_one(self, members: Sequence[Member], shares: Mapping[str, Share]) -> Variation:
+        (first,) = self.toolbox.select(members, 1)
+        others = [member for member in members if member != first]
+        usable = {name: share for name, share in shares.items() if share.arity == 1 or others} or shares
+        (name,) = random.choices(list(usable), [share.weight for share in usable.values()])
+        if usable[name].arity == 1:
+            return Variation(name, self.toolbox.mutate(first))
+        return Variation(name, self.toolbox.mate(first, others or list(members), usable[name].arity))
+
+    def _mutate(self, member: Member) -> tuple[int, ...]:
+        return (member.n,)
+
+    def _mate(self, first: Member, others: Sequence[Member], arity: int) -> tuple[int, ...]:
+        partners: list[Member] = self.toolbox.select(others, arity - 1)
+        return (first.n, *(partner.n for partner in partners))
+
+    def start(self, members: Sequence[Member]) -> None:
+        """Found every island with the same members (the seeds): no island begins with the slow half."""
+        best = self._distinct(members)
+        self.islands = [[self.toolbox.clone(member) for member in best] for _ in self.islands]
+        self.hall.update(best)
+
+    def survive(self, island: int, children: Sequence[Member], family: Callable[[int], Hashable], share: float) -> None:
+        """(mu + lambda): the best of the island and its children live on.
+
+        Args:
+            island: which one.
+            children: this generation's valid ones, without those whose code the run had before.
+            family: members descended from the same seed.
+            share: largest share of the island one family may hold while others have members, so that a
+                seed which is slow only at its default parameters is not lost at once.
+        """
+        most = max(1, math.ceil(self._size * share))
+        held: dict[Hashable, int] = {}
+        first: list[Member] = []
+        rest: list[Member] = []
+        for member in self._distinct([*self.islands[island], *children]):
+            held[family(member.n)] = held.get(family(member.n), 0) + 1
+            (first if held[family(member.n)] <= most else rest).append(member)
+        self.islands[island] = self._distinct((first + rest)[: self._size])
+        self.hall.update(self._distinct(children))
+
+    def migrate(self) -> None:
+        """Ring migration: each island's best replaces the next one's worst; no object is in two islands."""
+        if len(self.islands) < 2 or min(len(members) for members in self.islands) < 2:
+            return
+        fresh = [[self.toolbox.clone(member) for member in members] for members in self.islands]
+        self.toolbox.migrate(fresh)  # puts one object into two islands: hence the second clone
+        self.islands = [self._distinct([self.toolbox.clone(member) for member in members]) for members in fresh]
+
+    def remove(self, n: int) -> None:
+        """Take a candidate out of every island and the hall of fame (its confirmation failed)."""
+        self.islands = [[member for member in members if member.n != n] for members in self.islands]
+        keep = [member for member in self.hall if member.n != n]
+        self.hall.clear()
+        if keep:  # HallOfFame.update reads population[0] of an empty hall
+            self.hall.update(keep)
+
+    def record(self, generation: int, members: Sequence[Member], **counts: int) -> Spread | None:
+        """Enter a generation into the logbook; its spread, or None if nothing in it was valid."""
+        spread = self._statistics.compile(members) if members else {}
+        self.logbook.record(gen=generation, **counts, **spread)
+        return Spread(**spread) if spread else None
+
+    def _distinct(self, members: Sequence[Member]) -> list[Member]:
+        """Members best first (equal times: lower n first), each n once."""
+        unique = {member.n: member for member in sorted(members, key=operator.attrgetter("n"))}
+        ranked: list[Member] = self.toolbox.rank(list(unique.values()), len(unique))
+        return ranked

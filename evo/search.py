@@ -1,0 +1,273 @@
+"""Ask/tell: which children to make of whom. Pure decisions, no evaluation, no IO, no clock.
+
+    plans = search.ask()                      # a whole generation
+    for plan in plans: search.tell(plan.n, outcome)      # in order of n, all of them
+
+The state is a fold over the told outcomes in order of n: telling archived outcomes again rebuilds it
+exactly. Child n's own generator is `search.rng(n)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from evo.merit import fitness_us
+from evo.observer import GenerationStats
+from evo.population import Member, Population, Share, Spread
+from fitness.outcome import Outcome
+from mutations.operator import Plan
+
+MIGRATION_EVERY = 2
+"""Generations between ring migrations: islands diverge for two, then share their best."""
+
+INSPIRATIONS = 2
+"""Members of the hall of fame a child's operator may look at besides its parents."""
+
+
+class OrderError(RuntimeError):
+    """`ask` and `tell` called in an order that makes no sense (a bug of the caller)."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What steers the decisions.
+
+    Attributes:
+        rng_seed: of the run. seeds: number of starting kernels (candidates 0 .. seeds - 1).
+        generations: after the seeds. children: per generation, over all islands. islands: how many.
+        operators: name -> share. stagnation: generations without a better best after which only
+            `narrow_to` is used (0: never).
+    """
+
+    rng_seed: int
+    seeds: int
+    generations: int
+    children: int
+    islands: int
+    operators: Mapping[str, Share]
+    stagnation: int = 0
+    narrow_to: str = "tune"
+
+    def __post_init__(self) -> None:
+        for name in ("seeds", "children", "islands"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} = {getattr(self, name)}: at least 1 is needed")
+        if not self.operators:
+            raise ValueError("operators is empty: at least one with a weight > 0 is needed")
+
+    @property
+    def island_size(self) -> int:
+        """Members an island keeps: two thirds of its children, so that selection is strong; at least 4."""
+        return max(4, round(self.children / self.islands * 2 / 3))
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A valid candidate: its number and fitness."""
+
+    n: int
+    time_us: float
+
+
+class Search:
+    """The decisions of one run. See the module's docstring for the order of calls."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._population = Population(settings.rng_seed, settings.operators, settings.islands, settings.island_size)
+        self._generation = -1
+        self._plans: dict[int, Plan] = {}
+        self._untold: list[int] = []
+        self._truncated = False
+        self._outcomes: dict[int, Outcome | None] = {}
+        self._codes: set[str] = set()
+        self._families: dict[int, int] = {}
+        self._valid: dict[int, float] = {}
+        self._refuted: set[int] = set()
+        self._stale = 0
+        self._stats: list[GenerationStats] = []
+
+    @property
+    def generation(self) -> int:
+        """The generation asked for last; -1 before the first `ask`, 0 for the seeds."""
+        return self._generation
+
+    @property
+    def stats(self) -> tuple[GenerationStats, ...]:
+        """Statistics of the complete generations, in order."""
+        return tuple(self._stats)
+
+    @property
+    def narrowed(self) -> bool:
+        """True while stagnation limits the operators to one."""
+        settings = self.settings
+        return 0 < settings.stagnation <= self._stale and settings.narrow_to in settings.operators
+
+    @property
+    def end(self) -> str | None:
+        """Why `ask` has nothing more to give, or None."""
+        if self._untold or self._generation < 0:
+            return None
+        if self._truncated:
+            return "evaluations"
+        if self._population.empty:
+            return "no valid candidate to breed from"
+        return "generations" if self._generation >= self.settings.generations else None
+
+    def ask(self, limit: int | None = None) -> tuple[Plan, ...]:
+        """Plan the next generation; generation 0 is all seeds.
+
+        Args:
+            limit: most children there is budget for; a generation cut short by it is the last one.
+
+        Raises:
+            OrderError: the previous generation is not told completely, or the search has ended.
+        """
+        if self._untold:
+            raise OrderError(f"ask() while {_some(self._untold)} of generation {self._generation} wait for tell()")
+        if self.end is not None:
+            raise OrderError(f"ask() after the end of the search ({self.end})")
+        self._generation += 1
+        plans = self._seed_plans() if self._generation == 0 else self._child_plans()
+        if limit is not None and limit < len(plans):
+            plans = plans[:limit]
+            self._truncated = True
+        self._plans |= {plan.n: plan for plan in plans}
+        self._untold = [plan.n for plan in plans]
+        if not plans:
+            self._close()
+        return tuple(plans)
+
+    def tell(self, n: int, outcome: Outcome | None) -> None:
+        """Report the verdict on candidate n; None where its operator refused.
+
+        Raises:
+            OrderError: n was not asked for, was told before, or is not the next one in order.
+        """
+        if n not in self._plans:
+            raise OrderError(f"tell({n}): no such candidate has been asked for")
+        if n in self._outcomes:
+            raise OrderError(f"tell({n}): its outcome has been told before")
+        if n != self._untold[0]:
+            raise OrderError(f"tell({n}) out of order: candidate {self._untold[0]} is next")
+        self._untold.pop(0)
+        self._outcomes[n] = outcome
+        parents = self._plans[n].parents
+        self._families[n] = self._families[parents[0]] if parents else n
+        if not self._untold:
+            self._close()
+
+    def refute(self, n: int) -> None:
+        """Candidate n failed its confirmation: it is no parent any more and never the best.
+
+        Raises:
+            OrderError: called in the middle of a generation, or for a candidate that is not valid.
+        """
+        if self._untold:
+            raise OrderError(f"refute({n}) in the middle of generation {self._generation}")
+        if n not in self._valid:
+            raise OrderError(f"refute({n}): not a valid candidate")
+        self._refuted.add(n)
+        self._population.remove(n)
+
+    def ranking(self) -> tuple[Standing, ...]:
+        """Every valid candidate that was not refuted and whose code is its own, fastest first."""
+        standings = (Standing(n, time_us) for n, time_us in self._valid.items() if n not in self._refuted)
+        return tuple(sorted(standings, key=lambda standing: (standing.time_us, standing.n)))
+
+    def best(self) -> Standing | None:
+        """The first of the ranking: the best of the whole history."""
+        ranking = self.ranking()
+        return ranking[0] if ranking else None
+
+    def best_seed(self) -> Standing | None:
+        """The fastest valid starting kernel, or None."""
+        return next((standing for standing in self.ranking() if standing.n < self.settings.seeds), None)
+
+    def rng(self, n: int) -> np.random.Generator:
+        """Child n's own generator, fresh: SeedSequence([rng_seed, n])."""
+        return np.random.default_rng(np.random.SeedSequence([self.settings.rng_seed, n]))
+
+    # decisions
+
+    def _seed_plans(self) -> list[Plan]:
+        return [Plan(n, 0, n % self.settings.islands, "seed") for n in range(self.settings.seeds)]
+
+    def _child_plans(self) -> list[Plan]:
+        """Children of all islands in turn, so that a generation cut short treats the islands alike."""
+        settings = self.settings
+        only = frozenset({settings.narrow_to}) if self.narrowed else None
+        homes = [island for island, members in enumerate(self._population.islands) if members]
+        counts = {home: len(range(place, settings.children, len(homes))) for place, home in enumerate(homes)}
+        varied = {home: self._population.vary(self._generation, home, count, only) for home, count in counts.items()}
+        first = len(self._plans)
+        plans = []
+        for child in range(settings.children):
+            home = homes[child % len(homes)]
+            choice = varied[home][child // len(homes)]
+            inspirations = tuple(m.n for m in self._population.hall if m.n not in choice.parents)[:INSPIRATIONS]
+            plans.append(Plan(first + child, self._generation, home, choice.operator, choice.parents, inspirations))
+        return plans
+
+    # the fold
+
+    def _close(self) -> None:
+        """Fold a completely told generation into the state."""
+        told = [n for n, plan in self._plans.items() if plan.generation == self._generation]
+        best_before = self.best()
+        fresh: dict[int, list[Member]] = {}
+        times: list[Member] = []
+        for n in told:
+            outcome = self._outcomes[n]
+            time_us = fitness_us(outcome) if outcome is not None else None
+            if outcome is None or time_us is None:
+                continue
+            times.append(Member(n, time_us))
+            if outcome.code_key is None or outcome.code_key not in self._codes:
+                self._valid[n] = time_us
+                fresh.setdefault(self._plans[n].island, []).append(Member(n, time_us))
+            self._codes |= {outcome.code_key} if outcome.code_key else set()
+        self._settle(fresh)
+        best = self.best()
+        improved = best is not None and (best_before is None or best.time_us < best_before.time_us)
+        self._stale = 0 if improved else self._stale + 1
+        judged = sum(self._outcomes[n] is not None for n in told)
+        self._record(
+            judged, self._population.record(self._generation, times, judged=judged, valid=len(times)), len(times)
+        )
+
+    def _settle(self, fresh: Mapping[int, list[Member]]) -> None:
+        population = self._population
+        if self._generation == 0:
+            population.start([member for members in fresh.values() for member in members])
+            return
+        # One family may fill half an island at first, all of it later: exploration, then exploitation.
+        share = 1.0 - 0.5 ** (1.0 + self._generation / 2.0)
+        for island in range(self.settings.islands):
+            population.survive(island, fresh.get(island, []), self._families.__getitem__, share)
+        if self._generation % MIGRATION_EVERY == 0:
+            population.migrate()
+
+    def _record(self, judged: int, spread: Spread | None, valid: int) -> None:
+        best = self.best()
+        self._stats.append(
+            GenerationStats(
+                generation=self._generation,
+                judged=judged,
+                valid=valid,
+                best_us=best.time_us if best else None,
+                generation_best_us=spread.best_us if spread else None,
+                median_us=spread.median_us if spread else None,
+                worst_us=spread.worst_us if spread else None,
+            )
+        )
+
+
+def _some(numbers: list[int]) -> str:
+    """ "candidate 7", "candidates 7, 8, 9 and 13 more"."""
+    shown = ", ".join(str(n) for n in numbers[:3])
+    more = f" and {len(numbers) - 3} more" if len(numbers) > 3 else ""
+    return f"candidate{'s' if len(numbers) > 1 else ''} {shown}{more}"
