@@ -213,9 +213,11 @@ class LiveProgress(PlainProgress):
 
 def results_table(rows: Iterable[ShapeRow], summary: RunSummary) -> Table:
     """The final table: one row per shape, then the geometric means."""
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    table = Table(title=f"{summary.run_id}, {summary.clock} times, baseline {summary.baseline}", title_justify="left")
+    title = f"{summary.run_id}: {summary.clock} times, baseline {summary.baseline}"
+    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("shape", no_wrap=True)
     for name in ("baseline us", "best us", "speedup", "gain", "of floor"):
         table.add_column(name, justify="right", no_wrap=True)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
+from evo import merit
 from evo.archive import Archive, RunRecord
 from evo.errors import EvoError
 from evo.plots import History, SeedLine, summarise
@@ -15,23 +15,8 @@ from mutations.operator import Judged
 
 
 def speedup_over(baseline: Sequence[Timing], outcome: Outcome) -> float | None:
-    """Geometric mean over the shapes of baseline time / candidate time; None if it has no times."""
-    if not isinstance(outcome, Timed):
-        return None
-    pairs = zip(baseline, outcome.timings, strict=True)
-    return geometric_mean(base.time_us / timing.time_us for base, timing in pairs)
-
-
-def geometric_mean(values: Iterable[float]) -> float:
-    """The exponential of the mean logarithm.
-
-    Raises:
-        ValueError: no values, or one that is not positive.
-    """
-    logarithms = [math.log(value) for value in values]
-    if not logarithms:
-        raise ValueError("the geometric mean of nothing is undefined")
-    return math.exp(math.fsum(logarithms) / len(logarithms))
+    """Speedup of a candidate (see `evo.merit`); None if it has no times."""
+    return merit.speedup(baseline, outcome.timings) if isinstance(outcome, Timed) and outcome.timings else None
 
 
 def history_of(archive: Archive, run: RunRecord) -> History:
@@ -46,7 +31,7 @@ def history_of(archive: Archive, run: RunRecord) -> History:
     name, baseline = named
     judged = archive.judged(run.id)
     points = [(one.candidate.plan.generation, speedup_over(baseline, one.outcome)) for one in judged]
-    floor = geometric_mean(timing.time_us / timing.floor_us for timing in baseline)
+    floor = 1 / merit.floor_fraction(baseline)
     return History(title_of(run), name, run.clock, summarise(points), _seed_lines(judged, baseline), floor)
 
 
