@@ -1,0 +1,296 @@
+"""The pool of worker processes: hands requests to workers, watches their clocks, replaces the lost ones.
+
+An infrastructure fault (a killed or hanging worker, an unexpected exception) is no verdict: the request is
+tried once more in a fresh worker, then `PoolError` ends the run. What is the candidate's doing becomes its
+outcome: a compilation that overruns its time, a compiler that dies or runs out of memory on it twice.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from multiprocessing.connection import wait
+from types import TracebackType
+from typing import TypeVar, cast
+
+from fitness.compiler.cache import check_writable
+from fitness.evaluate import Prepared
+from fitness.kernel import Kernel
+from fitness.outcome import CompileFailed, Cost, Finding, Gate, LaunchFailed, Outcome, TimedOut
+from fitness.task import Task
+from fitness.worker import (
+    Answer,
+    CandidateLimits,
+    DeviceSpec,
+    Fault,
+    JudgeRequest,
+    Message,
+    OutOfMemory,
+    PrepareRequest,
+    Ready,
+    Request,
+    Worker,
+)
+
+__all__ = ["CandidateLimits", "DeviceSpec", "Pool", "PoolError"]
+
+_START_S = 120.0
+_ATTEMPTS = 2
+_Result = TypeVar("_Result")
+
+
+class PoolError(RuntimeError):
+    """The infrastructure failed twice on one request, or workers cannot be started."""
+
+
+@dataclass
+class _Job:
+    n: int
+    request: Request
+    attempts: int = 0
+
+
+class _Seat:
+    """One place of the pool: a worker, the job it has, and when the parent's patience ends."""
+
+    def __init__(self, spec: DeviceSpec, limits: CandidateLimits) -> None:
+        self.spec, self.limits = spec, limits
+        self.job: _Job | None = None
+        self.start()
+
+    def start(self) -> None:
+        self.worker = Worker(self.spec, self.limits)
+        self.ready, self.fresh = False, True
+        self.started = self.entered = time.monotonic()
+
+    def replace(self) -> str:
+        """A fresh worker for the old one. Returns how the old one ended."""
+        how = self.worker.kill()
+        self.start()
+        return how
+
+    def give(self, job: _Job) -> None:
+        job.attempts += 1
+        self.job = job
+        self.started = self.entered = time.monotonic()
+        self.worker.send(job.request)
+
+    @property
+    def deadline(self) -> float:
+        if not self.ready:
+            return self.started + _START_S
+        if self.job is None:
+            return float("inf")
+        whole = self.started + self.limits.worker_s
+        if self.worker.stage == Gate.COMPILE:
+            return min(whole, self.entered + self.limits.compile_s)
+        return whole
+
+
+class Pool:
+    """Evaluates kernels in parallel worker processes. Use as a context manager; one call at a time.
+
+    Args:
+        device: what every worker opens.
+        workers: how many processes.
+        limits: what one candidate may take.
+
+    Raises:
+        fitness.compiler.cache.CacheError: the compile cache cannot be written.
+    """
+
+    def __init__(self, device: DeviceSpec, workers: int, limits: CandidateLimits | None = None) -> None:
+        if workers < 1:
+            raise ValueError(f"workers = {workers}; at least 1")
+        check_writable()
+        self.device, self.limits = device, limits or CandidateLimits()
+        self._seats: list[_Seat] = []
+        self._count = workers
+
+    def __enter__(self) -> Pool:
+        for _ in range(self._count):
+            self._seats.append(_Seat(self.device, self.limits))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all workers at once. Safe to call twice."""
+        while self._seats:
+            self._seats.pop().worker.kill()
+
+    def worker_pids(self) -> tuple[int, ...]:
+        """Process ids of the workers."""
+        return tuple(seat.worker.pid for seat in self._seats)
+
+    def prepare(self, task: Task, kernels: Iterable[tuple[int, Kernel]]) -> Iterator[tuple[int, Prepared | Outcome]]:
+        """Gates 1 to 3 of each (n, kernel): (n, `Prepared` or the failure), as they complete.
+
+        Raises:
+            PoolError: see the class of that name.
+        """
+        jobs = [_Job(n, PrepareRequest(task, kernel)) for n, kernel in kernels]
+        return cast("Iterator[tuple[int, Prepared | Outcome]]", self._run(jobs))
+
+    def judge(
+        self,
+        task: Task,
+        kernels: Iterable[tuple[int, Kernel]],
+        depth: Gate = Gate.TIMING,
+        incumbent_us: float | None = None,
+        *,
+        full: bool = False,
+    ) -> Iterator[tuple[int, Outcome]]:
+        """All gates up to `depth` of each (n, kernel): (n, outcome), as they complete.
+
+        Raises:
+            PoolError: see the class of that name.
+        """
+        jobs = [_Job(n, JudgeRequest(task, kernel, depth, incumbent_us, full)) for n, kernel in kernels]
+        return cast("Iterator[tuple[int, Outcome]]", self._run(jobs))
+
+    # -- the loop -----------------------------------------------------------------------------------------------------
+
+    def _run(self, jobs: list[_Job]) -> Iterator[tuple[int, object]]:
+        if not self._seats:
+            raise PoolError("the pool is not open; use `with Pool(...) as pool`")
+        waiting, left = deque(jobs), len(jobs)
+        try:
+            while left:
+                self._hand_out(waiting)
+                for job, result in self._turn(waiting):
+                    left -= 1
+                    yield job.n, result
+        finally:
+            for seat in self._seats:  # left early: what is in hand is of no use any more
+                if seat.job is not None:
+                    seat.job = None
+                    seat.replace()
+
+    def _hand_out(self, waiting: deque[_Job]) -> None:
+        for seat in self._seats:
+            if not waiting or seat.job is not None or not seat.ready:
+                continue
+            if waiting[0].attempts and not seat.fresh:
+                seat.replace()  # a second attempt must not inherit anything
+                continue
+            job = waiting.popleft()
+            try:
+                seat.give(job)
+            except OSError:
+                job.attempts -= 1
+                seat.job = None
+                waiting.appendleft(job)
+                seat.replace()
+                continue
+            seat.fresh = False
+
+    def _turn(self, waiting: deque[_Job]) -> list[tuple[_Job, object]]:
+        """Wait for something to happen; give what was finished by it, requeue what failed."""
+        patience = max(0.0, min(seat.deadline for seat in self._seats) - time.monotonic())
+        ready = set(wait([seat.worker.connection for seat in self._seats], timeout=min(patience, 3600.0)))
+        finished = []
+        for seat in self._seats:
+            if seat.worker.connection in ready:
+                outcome = self._hear(seat, waiting)
+            elif time.monotonic() >= seat.deadline:
+                outcome = self._overrun(seat, waiting)
+            else:
+                continue
+            if outcome is not None:
+                finished.append(outcome)
+        return finished
+
+    def _hear(self, seat: _Seat, waiting: deque[_Job]) -> tuple[_Job, object] | None:
+        try:
+            message = seat.worker.receive()
+        except EOFError:
+            return self._died(seat, waiting)
+        if isinstance(message, Ready):
+            seat.ready = True
+            return None
+        seat.entered = time.monotonic()
+        job = seat.job
+        if job is None:
+            return None
+        return self._understand(seat, job, message, waiting)
+
+    def _understand(
+        self, seat: _Seat, job: _Job, message: Message, waiting: deque[_Job]
+    ) -> tuple[_Job, object] | None:
+        if isinstance(message, Answer):
+            seat.job = None
+            return job, message.result
+        if isinstance(message, OutOfMemory):
+            seat.job = None
+            seat.replace()
+            return self._again(job, waiting, _out_of_memory(message.gate, self.limits), "")
+        if isinstance(message, Fault):
+            seat.job = None
+            seat.replace()
+            return self._again(job, waiting, None, message.traceback)
+        return None
+
+    def _died(self, seat: _Seat, waiting: deque[_Job]) -> tuple[_Job, object] | None:
+        job, stage, was_ready = seat.job, seat.worker.stage, seat.ready
+        own_fault = seat.worker.crashed()
+        how = seat.worker.kill()
+        if not was_ready:
+            seat.job = None
+            raise PoolError(f"a worker process could not start: {how}")
+        seat.job = None
+        seat.start()
+        if job is None:
+            return None
+        verdict = None
+        if own_fault and stage == Gate.COMPILE:
+            verdict = _compiler_died(how, time.monotonic() - seat.started)
+        return self._again(job, waiting, verdict, f"worker process ended: {how}")
+
+    def _overrun(self, seat: _Seat, waiting: deque[_Job]) -> tuple[_Job, object] | None:
+        job, stage, spent = seat.job, seat.worker.stage, time.monotonic() - seat.started
+        if not seat.ready:
+            raise PoolError(f"a worker process did not start within {_START_S:.0f} s: {seat.worker.kill()}")
+        seat.job = None
+        seat.replace()
+        if job is None:
+            return None
+        if stage == Gate.COMPILE:
+            return job, _compile_overrun(self.limits, spent)
+        return self._again(job, waiting, None, f"no answer within {self.limits.worker_s:.0f} s")
+
+    def _again(
+        self, job: _Job, waiting: deque[_Job], verdict: Outcome | None, why: str
+    ) -> tuple[_Job, object] | None:
+        """Once more in a fresh worker; the second time the verdict, or PoolError where there is none."""
+        if job.attempts < _ATTEMPTS:
+            waiting.append(job)
+            return None
+        if verdict is not None:
+            return job, verdict
+        raise PoolError(f"evaluating candidate {job.n} failed twice: {why}")
+
+
+def _out_of_memory(gate: Gate, limits: CandidateLimits) -> Outcome:
+    message = f"needs more than the {limits.memory_bytes >> 20} MiB a worker process has"
+    if gate <= Gate.COMPILE:
+        return _compiler_died(message, 0.0)
+    finding = Finding(gate, "out_of_memory", f"running it {message}", suggestion="use smaller workspaces")
+    return LaunchFailed(gate, (finding,))
+
+
+def _compiler_died(how: str, seconds: float) -> Outcome:
+    message = f"the compiler did not survive this source ({how.splitlines()[0][:200]})"
+    hint = "look for unbounded template recursion or huge unrolled loops and initialisers"
+    return CompileFailed(Gate.COMPILE, (Finding(Gate.COMPILE, "compile_bomb", message, None, hint),), Cost(seconds))
+
+
+def _compile_overrun(limits: CandidateLimits, seconds: float) -> Outcome:
+    message = f"compiling took longer than limits.compile_s = {limits.compile_s:g}"
+    hint = "unroll less, use smaller register tiles"
+    return TimedOut(Gate.COMPILE, (Finding(Gate.COMPILE, "compile_timeout", message, None, hint),), Cost(seconds))
