@@ -415,7 +415,7 @@ class _Reader:
                 raise self.error("constraints", problem, "change a default or the constraint")
 
     def distinct(self, header: Header) -> None:
-        names = [item.name for item in (*header.workspaces, *header.tensormaps)]
+        names = [space.name for space in header.workspaces] + [tensor.name for tensor in header.tensormaps]
         for name in names:
             if names.count(name) > 1 or name in header.params:
                 raise self.error("workspace", f"the name {name!r} is used twice", "give each its own name")

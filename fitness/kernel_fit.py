@@ -1,0 +1,108 @@
+"""Does a kernel's header fit a task? Format, names in expressions, arguments and `require` (part of gate 1)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from fitness.expressions import Expression, ExpressionError, nearest
+from fitness.kernel import Kernel
+from fitness.outcome import Finding, Gate
+
+DEVICE_NAMES: Final = frozenset({"SMS", "L2", "W.nnz", "W.max_row"})
+"""Names expressions may use besides shape names, leading dimensions and params."""
+
+_NUMBER: Final = re.compile(r"-?\d+(\.\d+)?([eE][-+]?\d+)?\Z")
+
+
+def check_kernel(
+    kernel: Kernel, *, shapes: Sequence[Mapping[str, int]], arguments: Iterable[str], unsupported: str
+) -> tuple[Finding, ...]:
+    """Every way the header does not fit.
+
+    Args:
+        kernel: the candidate.
+        shapes: names and values of every shape at which `require` must hold.
+        arguments: argument names of the task in the kernel's format.
+        unsupported: why the task's W cannot be stored in that format; empty if it can.
+    """
+    if unsupported:
+        return (_finding(kernel, "format", "unsupported_format", unsupported, "choose another format"),)
+    return (
+        *_unknown_names(kernel, frozenset(shapes[0])),
+        *_unknown_arguments(kernel, tuple(arguments)),
+        *_failing_requirements(kernel, shapes),
+    )
+
+
+def _finding(
+    kernel: Kernel, key: str, kind: str, message: str, suggestion: str, shape: Mapping[str, int] | None = None
+) -> Finding:
+    line = kernel.header.line(key)
+    return Finding(Gate.PARSE, kind, f"{key}: {message}", line=line, suggestion=suggestion, shape=shape)
+
+
+def _expressions(kernel: Kernel) -> Iterator[tuple[str, Expression]]:
+    """Key and expression of everything evaluated per shape, `require` aside."""
+    header = kernel.header
+    for index, workspace in enumerate(header.workspaces):
+        yield f"workspace[{index}].bytes", workspace.bytes
+    for index, tensormap in enumerate(header.tensormaps):
+        for expression in tensormap.box:
+            yield f"tensormap[{index}].box", expression
+    for index, launch in enumerate(header.launches):
+        for key, expressions in launch.expressions().items():
+            for expression in expressions:
+                yield f"launch[{index}].{key}", expression
+
+
+def _unknown_names(kernel: Kernel, shape_names: frozenset[str]) -> Iterator[Finding]:
+    params = kernel.header.params.keys()
+    known = shape_names | DEVICE_NAMES | params
+    for key, expression in _expressions(kernel):
+        for name in sorted(expression.names - known):
+            yield _finding(kernel, key, "unknown_name", f"unknown name {name!r} in {expression}", nearest(name, known))
+    for expression in kernel.header.require:
+        for name in sorted(expression.names - (shape_names | params)):
+            message = f"{name!r} in {expression} is no dimension and no param"
+            yield _finding(kernel, "require", "unknown_name", message, nearest(name, shape_names | params))
+
+
+def _unknown_arguments(kernel: Kernel, arguments: tuple[str, ...]) -> Iterator[Finding]:
+    header = kernel.header
+    workspaces = [workspace.name for workspace in header.workspaces]
+    known = (*arguments, *workspaces, *(tensormap.name for tensormap in header.tensormaps))
+    for index, launch in enumerate(header.launches):
+        for name in launch.args:
+            if name not in known and not _NUMBER.match(name):
+                message = f"no argument {name!r} in this task and format"
+                yield _finding(kernel, f"launch[{index}].args", "unknown_argument", message, nearest(name, known))
+        for name in launch.memset:
+            if name not in ("Y", *workspaces):
+                message = f"{name!r} cannot be cleared"
+                suggestion = nearest(name, ("Y", *workspaces))
+                yield _finding(kernel, f"launch[{index}].memset", "unknown_argument", message, suggestion)
+    for name in workspaces:
+        if name in arguments:
+            message = f"the name {name!r} is an argument of the task"
+            yield _finding(kernel, "workspace[0]", "unknown_argument", message, "rename the workspace")
+
+
+def _failing_requirements(kernel: Kernel, shapes: Sequence[Mapping[str, int]]) -> Iterator[Finding]:
+    """One finding for each requirement, at the first shape where it fails."""
+    suggestion = "handle every shape of the task's domain, tails included, instead of requiring it away"
+    for requirement in kernel.header.require:
+        for shape in shapes:
+            names = {**shape, **kernel.params}
+            if not requirement.names <= names.keys():
+                break
+            try:
+                holds, why = requirement.evaluate(names) != 0, ""
+            except ExpressionError as error:
+                holds, why = False, f" ({error})"
+            if not holds:
+                dims = ", ".join(f"{k} = {v}" for k, v in shape.items() if not k.startswith("ld"))
+                message = f"{requirement} does not hold at {dims}{why}"
+                yield _finding(kernel, "require", "require_too_narrow", message, suggestion, shape)
+                break

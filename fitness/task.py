@@ -1,0 +1,197 @@
+"""A task: which op on which operands at which shapes. The fixed side of a search; kernels are the free one."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from fitness.dtypes import DTYPES
+from fitness.expressions import Expression
+from fitness.formats import Format, get_format
+from fitness.gpu import Gpu
+from fitness.kernel import Kernel
+from fitness.kernel_fit import check_kernel
+from fitness.ops import Op, get_op
+from fitness.outcome import Finding
+from fitness.patterns import Pattern, make_pattern
+from fitness.shapes import FULL_TARGETS, SMALL_TARGETS, fit, hidden_target
+from fitness.taskspec import TaskError, read_spec
+
+__all__ = ["HIDDEN_SHAPES", "Shape", "Task", "TaskError"]
+
+Shape = Mapping[str, int]
+
+HIDDEN_SHAPES: Final = 3
+"""How many hidden shapes a seed draws; gate 5 uses the first, confirmation all."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One task. Make it with `from_spec`, which checks everything.
+
+    Attributes:
+        op: name of the op; pattern: table of W's pattern, None for a dense op.
+        dtype, out_dtype, acc: element types of W and X, of Y, and of accumulation.
+        x_layout, y_layout: "col" (X[n*ldx + k], Y[n*ldy + m]) or "row" (X[k*ldx + n], Y[m*ldy + n]).
+        shapes: the timed shapes; free: dimensions that hidden shapes vary.
+        domain: conditions every shape obeys.
+        seeds: patterns of starting kernels; baseline: "auto" or a name.
+        tolerance: "auto", or a table with `tau` and `frobenius`.
+    """
+
+    op: str
+    pattern: Mapping[str, Any] | None
+    dtype: str
+    out_dtype: str
+    acc: str
+    x_layout: str
+    y_layout: str
+    shapes: tuple[Shape, ...]
+    free: tuple[str, ...]
+    domain: tuple[Expression, ...]
+    seeds: tuple[str, ...]
+    baseline: str
+    tolerance: str | Mapping[str, float] = "auto"
+
+    def __hash__(self) -> int:
+        return hash(self.fingerprint)
+
+    @staticmethod
+    def from_spec(spec: Mapping[str, Any]) -> Task:
+        """A task from the `[task]` table of an experiment.
+
+        Raises:
+            TaskError: carrying all problems at once, each with the nearest valid spelling.
+        """
+        return Task(**read_spec(spec))
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """sha256 (hex) of everything that decides what is computed; seeds and baseline are not part of it."""
+        tolerance = self.tolerance if isinstance(self.tolerance, str) else dict(self.tolerance)
+        content = {
+            "op": self.op,
+            "pattern": None if self.pattern is None else dict(self.pattern),
+            "types": [self.dtype, self.out_dtype, self.acc],
+            "layouts": [self.x_layout, self.y_layout],
+            "shapes": [dict(shape) for shape in self.shapes],
+            "free": list(self.free),
+            "domain": [condition.text for condition in self.domain],
+            "tolerance": tolerance,
+        }
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+    # -- parts ----------------------------------------------------------------------------------------------------
+
+    @property
+    def operation(self) -> Op:
+        """The op."""
+        return get_op(self.op)
+
+    @property
+    def structure(self) -> Pattern:
+        """The pattern of W; dense where the task gives none."""
+        return make_pattern(self.pattern or {"kind": "dense"})
+
+    @property
+    def shape_names(self) -> tuple[str, ...]:
+        """The dimensions of its shapes."""
+        return self.operation.shape_names
+
+    def supports(self, format: str | Format) -> bool:  # noqa: A002 - the design's word
+        """True if W can be stored in that format: dtype and structure fit."""
+        return not self.unsupported(format)
+
+    def unsupported(self, format: str | Format) -> str:  # noqa: A002
+        """Why W cannot be stored in that format; empty if it can."""
+        storage = get_format(format) if isinstance(format, str) else format
+        if reason := storage.supports(DTYPES[self.dtype].numpy):
+            return reason
+        shape = self.small_shapes()[0]
+        mask = self.structure.mask((shape["M"], shape["K"]), np.random.default_rng(0))
+        try:
+            storage.validate(mask.astype(DTYPES[self.dtype].numpy))
+        except ValueError as error:
+            return f"{storage.name} cannot store the task's pattern: {error}"
+        return ""
+
+    def argument_names(self, format: str | Format = "dense") -> tuple[str, ...]:  # noqa: A002
+        """Names a launch may pass: arrays of the format, operands, shape names, leading dimensions."""
+        storage = get_format(format) if isinstance(format, str) else format
+        options = {name: choices[0] for name, choices in storage.options.items()}
+        return self.operation.argument_names(storage.argument_names(options))
+
+    @property
+    def baseline_seed(self) -> str:
+        """The seed speedups are counted against on the modelled clock."""
+        return self.operation.simulator_baseline if self.baseline == "auto" else self.baseline
+
+    # -- cost -----------------------------------------------------------------------------------------------------
+
+    def nnz(self, shape: Shape) -> float:
+        """Expected nonzeros of W."""
+        rows, columns = shape["M"], shape["K"]
+        return self.structure.density((rows, columns)) * rows * columns
+
+    def flops(self, shape: Shape) -> float:
+        """Multiplications and additions of the nonzeros: 2 * nnz * N for a product."""
+        return self.operation.flops(shape, self.nnz(shape))
+
+    def minimal_bytes(self, shape: Shape) -> float:
+        """Bytes that must cross DRAM: nonzeros of W with the pattern's cheapest index, X once, Y once."""
+        itemsize = DTYPES[self.dtype].numpy.itemsize
+        index_bits = self.structure.index_bits((shape["M"], shape["K"]))
+        w_bytes = self.nnz(shape) * (itemsize + index_bits / 8)
+        return w_bytes + self.operation.dense_bytes(shape, itemsize, DTYPES[self.out_dtype].numpy.itemsize)
+
+    def floor_us(self, shape: Shape, gpu: Gpu) -> float:
+        """Roofline floor at a shape on a card, launch included. Microseconds."""
+        return gpu.floor_us(self.minimal_bytes(shape), self.flops(shape), self.dtype)
+
+    # -- shapes ---------------------------------------------------------------------------------------------------
+
+    def in_domain(self, shape: Shape) -> bool:
+        """True if every condition of the domain holds at the shape."""
+        return all(condition.evaluate(shape) for condition in self.domain)
+
+    def small_shapes(self) -> tuple[Shape, ...]:
+        """The shapes of gate 4's fixed runs, in the order of `inputs.small_runs`."""
+        return tuple(fit(target, self.domain) for target in SMALL_TARGETS)
+
+    def full_shapes(self) -> tuple[Shape, ...]:
+        """The small shapes of the full lists (seeds, confirmation): tails around every common tile."""
+        return tuple(fit(target, self.domain) for target in FULL_TARGETS)
+
+    def hidden_shapes(self, seed: int) -> tuple[Shape, ...]:
+        """Shapes no operator sees: `free` dimensions drawn from 1 .. 2x the largest listed, at full size."""
+        entropy = [int(self.fingerprint[:8], 16), seed]
+        rng = np.random.default_rng(np.random.SeedSequence(entropy))
+        targets = [hidden_target(self.shapes, self.free, rng) for _ in range(HIDDEN_SHAPES)]
+        return tuple(fit(target, self.domain) for target in targets)
+
+    def domain_violations(self, kernel: Kernel) -> tuple[Finding, ...]:
+        """What makes `kernel` unacceptable for this task, whatever it computes.
+
+        An unsupported format, names in expressions or arguments that the task does not have, and a `require`
+        that fails anywhere on the shapes the task may ask for (listed, small, hidden).
+        """
+        shapes = (*self.shapes, *self.small_shapes(), *self.full_shapes())
+        hidden = tuple(shape for seed in range(4) for shape in self.hidden_shapes(seed))
+        return check_kernel(
+            kernel,
+            shapes=[self.expression_names(shape) for shape in (*shapes, *hidden)],
+            arguments=self.argument_names(kernel.header.format.name),
+            unsupported=self.unsupported(kernel.header.format.name),
+        )
+
+    def expression_names(self, shape: Shape) -> dict[str, int]:
+        """Shape names and leading dimensions at a shape, as expressions may use them."""
+        ldx = shape["K"] if self.x_layout == "col" else shape["N"]
+        ldy = shape["M"] if self.y_layout == "col" else shape["N"]
+        return {**shape, "ldx": ldx, "ldy": ldy}
