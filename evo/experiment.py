@@ -368,7 +368,7 @@ def _task_problems(task: object) -> list[Problem]:
     except TaskError as error:
         return [
             Problem(path if path == "task" or path.startswith(("task.", "task[")) else f"task.{path}", reason, fix)
-            for path, reason, fix in error.problems
+            for path, reason, fix in error.errors
         ]
     return []
 

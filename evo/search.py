@@ -267,7 +267,7 @@ class Search:
 
 
 def _some(numbers: list[int]) -> str:
-    """ "candidate 7", "candidates 7, 8, 9 and 13 more"."""
+    """Candidates in words: the first three, then how many more."""
     shown = ", ".join(str(n) for n in numbers[:3])
     more = f" and {len(numbers) - 3} more" if len(numbers) > 3 else ""
     return f"candidate{'s' if len(numbers) > 1 else ''} {shown}{more}"

@@ -1,0 +1,62 @@
+"""Plans -> entries: loading the operators and asking them for children."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+
+import mutations
+from evo.archive import Entry, Refused
+from evo.errors import EvoError
+from evo.ledger import RunLedger
+from evo.population import Share
+from mutations.operator import Candidate, Context, Judged, Operator, Plan, Refusal
+
+REPROPOSALS = 8
+"""How often an operator may try again when its child is already part of the run. Such a child would cost
+nothing, its verdict being known, but it would waste a place of the generation."""
+
+
+def load_operators(names: Sequence[str]) -> dict[str, Operator]:
+    """Operators by their names in the experiment ("tune", or a dotted path "package.module:Class").
+
+    Raises:
+        EvoError: the path cannot be imported or holds no operator.
+    """
+    return {name: _load(name) for name in sorted(names)}
+
+
+def shares(weights: Mapping[str, float], operators: Mapping[str, Operator]) -> dict[str, Share]:
+    """What the population needs to know of the operators."""
+    return {name: Share(weights[name], operator.arity) for name, operator in operators.items()}
+
+
+def propose(plan: Plan, operator: Operator, parents: Sequence[Judged], context: Context, ledger: RunLedger) -> Entry:
+    """Make the child of one plan; a child the run has already is asked for again, a bounded number of times.
+
+    The operator draws on from the same generator, so the outcome depends on the plan and the run's
+    earlier candidates only.
+    """
+    child = operator.propose(parents, context)
+    for _ in range(REPROPOSALS):
+        if isinstance(child, Refusal) or child.model is not None or not ledger.tried(child.kernel.id):
+            break
+        again = operator.propose(parents, context)
+        if isinstance(again, Refusal):
+            break
+        child = again
+    if isinstance(child, Refusal):
+        return Refused(plan, child.why)
+    return Candidate(plan, child.kernel, child.reason, child.model)
+
+
+def _load(name: str) -> Operator:
+    path = mutations.OPERATORS.get(name, name)
+    module_name, _, class_name = path.partition(":")
+    try:
+        operator: Operator = getattr(importlib.import_module(module_name), class_name)()
+    except (ImportError, AttributeError, TypeError) as error:
+        raise EvoError(f"operator {name} ({path}) cannot be loaded: {error}", 'write "module:Class"') from error
+    if not callable(getattr(operator, "propose", None)) or not isinstance(getattr(operator, "arity", None), int):
+        raise EvoError(f"operator {name} ({path}) is no operator", "it needs name, arity and propose()")
+    return operator
