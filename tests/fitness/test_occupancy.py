@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fitness import gpu
-from fitness.devices.device import Entry
-from fitness.occupancy import occupancy, resident
+from fitness.occupancy import OccupancyError, occupancy
 
 
 @pytest.mark.parametrize(
@@ -25,26 +24,21 @@ from fitness.occupancy import occupancy, resident
     ],
 )
 def test_resident_blocks(card: str, threads: int, registers: int, shared: int, blocks: int, limiter: str) -> None:
-    found = resident(gpu.load(card), threads=threads, registers=registers, shared_bytes=shared)
-    assert (found.blocks_per_sm, found.limiter) == (blocks, limiter)
-    assert found.warps_per_sm == blocks * -(-threads // 32)
-    assert found.fraction == pytest.approx(found.warps_per_sm / gpu.load(card).limits.warps_per_sm)
+    found = occupancy(gpu.load(card), threads=threads, registers=registers, shared_bytes=shared)
+    assert (found.blocks, found.limiter) == (blocks, limiter)
+    assert found.warps == blocks * -(-threads // 32)
+    assert found.fraction == pytest.approx(found.warps / gpu.load(card).limits.warps_per_sm)
 
 
 @pytest.mark.parametrize(
-    ("threads", "registers", "shared", "word"),
+    ("asked", "word"),
     [
-        (2048, 32, 0, "threads per block"),
-        (1024, 128, 0, "registers"),
-        (32, 32, 228 * 1024, "shared memory"),
-        (32, 256, 0, "registers per thread"),
+        ({"threads": 2048, "registers": 32, "shared_bytes": 0}, "threads per block"),
+        ({"threads": 1024, "registers": 128, "shared_bytes": 0}, "128 registers"),
+        ({"threads": 32, "registers": 32, "shared_bytes": 228 * 1024}, "shared memory"),
+        ({"threads": 32, "registers": 256, "shared_bytes": 0}, "registers per thread"),
     ],
 )
-def test_what_does_not_fit_is_named(threads: int, registers: int, shared: int, word: str) -> None:
-    found = resident(gpu.load("H200"), threads=threads, registers=registers, shared_bytes=shared)
-    assert (found.blocks_per_sm, found.limiter) == (0, word)
-
-
-def test_static_and_dynamic_shared_memory_add_up() -> None:
-    entry = Entry("k", (), registers=32, shared_bytes=40 * 1024, local_bytes=0, spill_store_bytes=0, spill_load_bytes=0)
-    assert occupancy(gpu.load("H200"), entry, (16, 8, 1), 8 * 1024).blocks_per_sm == 4
+def test_what_does_not_fit_is_named(asked: dict[str, int], word: str) -> None:
+    with pytest.raises(OccupancyError, match=word):
+        occupancy(gpu.load("H200"), **asked)
