@@ -15,6 +15,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from fitness.devices.simulator.registers import plain
 from fitness.devices.simulator.rounding import (
     decode_16,
     encode_16,
@@ -76,10 +77,12 @@ def conversion(
     """
     flags = frozenset(modifiers)
     if d_type.endswith("x2") or s_type.endswith("x2"):
-        return _packed(d_type, s_type, flags)
-    if d_type in INTEGERS:
-        return _to_integer(d_type, s_type, flags, register_bits)
-    return _to_float(d_type, s_type, flags)
+        convert = _packed(d_type, s_type, flags)
+    elif d_type in INTEGERS:
+        convert = _to_integer(d_type, s_type, flags, register_bits)
+    else:
+        convert = _to_float(d_type, s_type, flags)
+    return lambda *sources: plain(convert(*sources))
 
 
 # ---------------------------------------------------------------- sources
@@ -121,7 +124,7 @@ def _to_integer(d_type: str, s_type: str, flags: frozenset[str], register_bits: 
 
     def extend(value: Array) -> Array:
         """A value of the destination type, extended to the register."""
-        wide: Array = value.astype(signed_width if dtype.kind == "i" else width, copy=False).view(width)[()]
+        wide: Array = value.astype(signed_width if dtype.kind == "i" else width, copy=False).view(width)
         return wide
 
     if s_type in INTEGERS:
@@ -195,33 +198,33 @@ def _fast_path(d_type: str, s_type: str, flags: frozenset[str]) -> Convert | Non
         return None
     if d_type in ("f16", "bf16") and s_type == "f32":
         if "ftz" in flags:
-            return lambda s: encode_16(d_type, flush_f32(np.asarray(s)))[()]
-        return lambda s: encode_16(d_type, np.asarray(s))[()]
+            return lambda s: encode_16(d_type, flush_f32(np.asarray(s)))
+        return lambda s: encode_16(d_type, np.asarray(s))
     if d_type == "f32" and s_type in ("f16", "bf16"):
-        return lambda s: decode_16(s_type, np.asarray(s))[()]
+        return lambda s: decode_16(s_type, np.asarray(s))
     if "ftz" not in flags and d_type in ("f32", "f64"):
         dtype = np.float32 if d_type == "f32" else np.float64
         if s_type in ("f32", "f64"):
-            return lambda s: np.asarray(s).astype(dtype)[()]
+            return lambda s: np.asarray(s).astype(dtype)
         if s_type in INTEGERS:
-            return lambda s: integer(s_type, s).astype(dtype)[()]
+            return lambda s: integer(s_type, s).astype(dtype)
     return None
 
 
 def _finisher(d_type: str, flags: frozenset[str]) -> Convert:
     """Representable values (float64 or wider) -> register."""
     if d_type == "f64":
-        return lambda x: x.astype(np.float64)[()]
+        return lambda x: x.astype(np.float64)
     if d_type == "f32":
         if "ftz" in flags:
-            return lambda x: flush_f32(x.astype(np.float32))[()]
-        return lambda x: x.astype(np.float32)[()]
+            return lambda x: flush_f32(x.astype(np.float32))
+        return lambda x: x.astype(np.float32)
     if d_type == "tf32":
-        return lambda x: x.astype(np.float32).view(np.uint32)[()]
+        return lambda x: x.astype(np.float32).view(np.uint32)
     if d_type == "f16":
-        return lambda x: encode_16("f16", x.astype(np.float64))[()]
+        return lambda x: encode_16("f16", x.astype(np.float64))
     if d_type == "bf16":
-        return lambda x: encode_16("bf16", x.astype(np.float32))[()]
+        return lambda x: encode_16("bf16", x.astype(np.float32))
     if d_type in _FP8:
         return lambda x: x.astype(np.float32).astype(_FP8[d_type]).view(np.uint8)
     raise UnsupportedConversion(f"cvt to {d_type}")
