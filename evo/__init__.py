@@ -1,0 +1,1 @@
+"""The search: experiments, populations, the archive, the commands."""

@@ -29,6 +29,16 @@ _DISK = {
 }
 
 
+_WRITTEN_FOR_USERS = {
+    "evo.pool:PoolError",
+    "fitness.compiler.cache:CacheError",
+    "fitness.compiler.nvrtc:NvrtcError",
+    "fitness.gpu:GpuError",
+    "fitness.header:KernelError",
+    "fitness.task:TaskError",
+}
+
+
 class UserError(click.ClickException):
     """Lines for the user, written to stderr as they are; exit code 1."""
 
@@ -45,10 +55,12 @@ class Command(click.Command):
         """Run the command; turn expected errors into `UserError`."""
         try:
             return super().invoke(ctx)
+        except (click.exceptions.Exit, click.Abort):  # click's own ways to end; they are RuntimeErrors
+            raise
         except KeyboardInterrupt:
             click.echo("evo: interrupted; what was judged is in the archive", err=True)
             ctx.exit(INTERRUPTED)
-        except (EvoError, ValueError, OSError, sqlite3.Error) as error:
+        except (EvoError, ValueError, OSError, RuntimeError, sqlite3.Error) as error:
             text = explain(error)
             if text is None:
                 raise
@@ -59,7 +71,7 @@ def explain(error: Exception) -> str | None:
     """The lines to show for `error`, or None where it is a bug that needs its traceback."""
     if isinstance(error, ExperimentError):
         return "\n".join(error.lines)
-    if isinstance(error, EvoError) or _of_the_task(error):
+    if isinstance(error, EvoError) or _speaks_for_itself(error):
         return str(error)
     if isinstance(error, OSError) and error.errno in _DISK:
         what, fix = _DISK[error.errno]
@@ -71,10 +83,6 @@ def explain(error: Exception) -> str | None:
     return None
 
 
-def _of_the_task(error: Exception) -> bool:
-    """True for a kernel file, task or card that cannot be used."""
-    from fitness.gpu import GpuError
-    from fitness.kernel import KernelError
-    from fitness.task import TaskError
-
-    return isinstance(error, GpuError | KernelError | TaskError)
+def _speaks_for_itself(error: Exception) -> bool:
+    """True for the errors of `fitness` and the pool that are written for the user. Imports nothing."""
+    return any(f"{kind.__module__}:{kind.__name__}" in _WRITTEN_FOR_USERS for kind in type(error).__mro__)

@@ -1,0 +1,243 @@
+"""What `evo run` does with its experiments: check all, run one after the other, tell what came of it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+import mutations
+from evo import dryrun
+from evo.archive import Archive
+from evo.cli.boundary import INTERRUPTED
+from evo.cli.experiments import find
+from evo.errors import EvoError
+from evo.experiment import BudgetSection, Experiment
+from evo.loop import run_experiment
+from evo.observer import Observer, RunSummary, Silent
+from evo.pool import CandidateLimits, DeviceSpec, Pool
+from evo.progress import LiveProgress, PlainProgress, results_table
+from evo.report.folder import write_run_folder
+from fitness import gpu as gpus
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of `evo run`, as its help describes them."""
+
+    settings: tuple[str, ...] = ()
+    no_llm: bool = False
+    resume: bool = False
+    dry_run: bool = False
+    archive: Path | None = None
+    workers: int | None = None
+    as_json: bool = False
+    quiet: bool = False
+
+
+@dataclass(frozen=True)
+class Job:
+    """One checked experiment, how the user named it, and where its results go."""
+
+    given: str
+    experiment: Experiment
+    archive: Path
+
+
+def run_all(names: Sequence[str], options: Options) -> int:
+    """Run the named experiments in order. Returns the exit code.
+
+    Raises:
+        EvoError: anything the user can put right.
+    """
+    console = Console(stderr=options.as_json, highlight=False)
+    jobs = [load(name, options, console) for name in names]  # all are checked before the first one runs
+    results: list[dict[str, object]] = []
+    budget = jobs[0].experiment.budget if len(jobs) > 1 else None
+    code = 0
+    for job in jobs:
+        if options.dry_run:
+            results.append(_forecast(job, options, console))
+            continue
+        shared = job if budget is None else _with_budget(job, budget)
+        summary, result = _run(shared, options, console)
+        results.append(result)
+        code = max(code, _exit_code(summary))
+        if summary.status == "interrupted":
+            break
+        if budget is not None:
+            budget = left_of(summary)
+            if budget is None and job is not jobs[-1]:
+                console.print("the shared budget is used up; the other experiments are not run", markup=False)
+                break
+    if len(results) > 1 and not options.dry_run:
+        _print_overview(results, console)
+    if options.as_json:
+        click.echo(json.dumps(results[0] if len(names) == 1 else results, indent=2))
+    return code
+
+
+def load(name: str, options: Options, console: Console) -> Job:
+    """Find and check one experiment, with the options applied.
+
+    Raises:
+        EvoError: it cannot be found or used, or asks for a device this version does not have.
+    """
+    found = find(name)
+    if found.shipped:
+        console.print(f"{name} is not here; using the experiment that comes with evo", markup=False)
+    experiment = Experiment.load(found.path, options.settings)
+    if experiment.device.kind == "cuda":
+        raise EvoError(
+            f'{found.path}: device.kind: "cuda" is not in this version',
+            'use "auto" or "simulator" (--set device.kind=auto)',
+        )
+    device = experiment.device.model_copy(update={"kind": "simulator"})
+    experiment = experiment.model_copy(
+        update={"device": device, "operators": _operators(experiment, options, found.path)}
+    )
+    return Job(name, experiment, options.archive or Path(experiment.archive.path))
+
+
+def _operators(experiment: Experiment, options: Options, path: Path) -> dict[str, float]:
+    """The experiment's operators; without those of a model under --no-llm."""
+    if not options.no_llm:
+        return experiment.operators
+    kept = {name: weight for name, weight in experiment.operators.items() if not name.startswith("llm_")}
+    if not any(weight > 0 for weight in kept.values()):
+        raise EvoError(f"{path}: operators: --no-llm leaves none", "give tune or splice a weight")
+    return kept
+
+
+def model_hint() -> str:
+    """How a model could be added, as far as this version has a use for one."""
+    if any(name.startswith("llm_") for name in mutations.OPERATORS):
+        return "set OPENAI_API_KEY or OPENAI_BASE_URL, and give llm_edit a weight in [operators]"
+    return "this version makes children with built-in operators only"
+
+
+def _with_budget(job: Job, budget: BudgetSection) -> Job:
+    return Job(job.given, job.experiment.model_copy(update={"budget": budget}), job.archive)
+
+
+def left_of(summary: RunSummary) -> BudgetSection | None:
+    """What a run left of its budget for the next one; None when one of its kinds is used up."""
+    left: dict[str, float | int] = {}
+    for line in summary.state.budget:
+        if line.left is None:
+            continue
+        amount = int(line.left) if line.kind in ("evaluations", "tokens") else line.left
+        if amount <= 0:
+            return None
+        left[line.kind] = amount
+    return BudgetSection(**left)
+
+
+@contextmanager
+def _pool(job: Job, options: Options) -> Iterator[Pool]:
+    """Open workers for one experiment."""
+    limits = job.experiment.limits
+    spec = DeviceSpec("simulator", job.experiment.device.gpu)
+    workers = options.workers or len(os.sched_getaffinity(0))
+    with Pool(
+        spec, workers, CandidateLimits(compile_s=limits.compile_s, steps=limits.steps, run_s=limits.run_s)
+    ) as pool:
+        yield pool
+
+
+def _forecast(job: Job, options: Options, console: Console) -> dict[str, object]:
+    with _pool(job, options) as pool:
+        plan = dryrun.forecast(job.experiment, gpus.load(job.experiment.device.gpu), pool)
+    if not options.as_json:
+        for line in dryrun.forecast_lines(plan):
+            console.print(line, markup=False, soft_wrap=True)
+    return dryrun.forecast_json(plan)
+
+
+def _run(job: Job, options: Options, console: Console) -> tuple[RunSummary, dict[str, object]]:
+    watcher = _observer(options, console)
+    with Archive.open(job.archive) as archive:
+        with _pool(job, options) as pool, closing(watcher) if isinstance(watcher, LiveProgress) else nullcontext():
+            summary = run_experiment(job.experiment, archive, pool=pool, observer=watcher, resume=options.resume)
+        folder, files = write_run_folder(archive, summary)
+    if summary.rows:
+        console.print(results_table(summary.rows, summary))
+    elif not summary.best:
+        console.print("no valid candidate; the report says what went wrong", markup=False)
+    console.print(f"files     {folder}: {', '.join(file.name for file in files)}", markup=False, soft_wrap=True)
+    for line in next_commands(job, summary):
+        console.print(line, markup=False, soft_wrap=True)
+    return summary, result_json(summary, job.archive, folder)
+
+
+def _observer(options: Options, console: Console) -> Observer:
+    if options.quiet:
+        return Silent()
+    return (LiveProgress if console.is_terminal else PlainProgress)(console, model_hint())
+
+
+def next_commands(job: Job, summary: RunSummary) -> list[str]:
+    """What to try next, ready to paste."""
+    where = "" if job.archive == Path("runs/archive.db") else f" --archive {job.archive}"
+    lines = []
+    if summary.status != "finished":
+        lines.append(f"evo run {job.given} --resume{where}")
+    if summary.best is not None:
+        lines.append(f"evo lineage {summary.run_id}/{summary.best.plan.n}{where}")
+        lines.append(f"evo plot {summary.run_id}{where}")
+    if summary.status == "finished":
+        lines.append(f"evo run {job.given} --set rng_seed={job.experiment.rng_seed + 1}{where}")
+    return [f"{'next' if index == 0 else '':<10}{line}" for index, line in enumerate(lines)]
+
+
+def result_json(summary: RunSummary, archive: Path, folder: Path) -> dict[str, object]:
+    """A run's summary for a program. Times in microseconds."""
+    return {
+        "run": summary.run_id,
+        "status": summary.status,
+        "reason": summary.reason,
+        "clock": summary.clock,
+        "baseline": summary.baseline,
+        "best": summary.best.plan.n if summary.best else None,
+        "confirmed": summary.confirmed,
+        "speedup": summary.speedup,
+        "gain": summary.gain,
+        "floor_fraction": summary.floor_fraction,
+        "shapes": [
+            {
+                "shape": dict(row.shape),
+                "baseline_us": row.baseline_us,
+                "best_us": row.best_us,
+                "floor_us": row.floor_us,
+                "speedup": row.speedup,
+                "gain": row.gain,
+            }
+            for row in summary.rows
+        ],
+        "judged": summary.state.judged,
+        "valid": summary.state.valid,
+        "duplicates": summary.state.duplicates,
+        "failed": {gate.name.lower(): count for gate, count in sorted(summary.state.failed.items()) if count},
+        "archive": str(archive),
+        "folder": str(folder),
+    }
+
+
+def _print_overview(results: Sequence[dict[str, object]], console: Console) -> None:
+    """One line per experiment of a joint run."""
+    for result in results:
+        speedup = result["speedup"]
+        text = f"{speedup:.2f}x baseline ({result['clock']})" if isinstance(speedup, float) else "no valid candidate"
+        console.print(f"{result['run']}: {result['status']}, {text}", markup=False, soft_wrap=True)
+
+
+def _exit_code(summary: RunSummary) -> int:
+    if summary.status == "interrupted":
+        return INTERRUPTED
+    return 0 if summary.best is not None and summary.status != "failed" else 1

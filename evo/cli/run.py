@@ -1,0 +1,47 @@
+"""`evo run`, also `python -m evo.run`: the main job. Options only; `jobs.py` does the work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from evo.cli.boundary import Command
+from evo.cli.options import archive_option, json_option
+
+
+@click.command(cls=Command, context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("experiments", nargs=-1, required=True, metavar="EXPERIMENT...")
+@click.option(
+    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change one key of the file: search.children=8."
+)
+@click.option("--no-llm", is_flag=True, help="Use the built-in operators only, whatever the environment offers.")
+@click.option("--resume", is_flag=True, help="Go on with the latest unfinished run of that name.")
+@click.option("--dry-run", is_flag=True, help="Judge seeds and baseline, show headroom and planned cost, then stop.")
+@archive_option
+@click.option("--workers", type=click.IntRange(min=1), help="Worker processes.  [default: one per CPU]")
+@json_option
+@click.option("--quiet", "-q", is_flag=True, help="No progress; only the result.")
+@click.pass_context
+def run(
+    ctx: click.Context,
+    experiments: tuple[str, ...],
+    settings: tuple[str, ...],
+    no_llm: bool,
+    resume: bool,
+    dry_run: bool,
+    archive: Path | None,
+    workers: int | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Evolve kernels for the task of each EXPERIMENT file.
+
+    EXPERIMENT is a path, or the name of an experiment that comes with evo (nm24, smoke). Several share the budget
+    of the first. Results go to the archive and to runs/<name>-<id>/. Exit code: 0 when a valid kernel was
+    found, 1 on an error or without one, 130 when interrupted.
+    """
+    from evo.cli.jobs import Options, run_all
+
+    options = Options(settings, no_llm, resume, dry_run, archive, workers, as_json, quiet)
+    ctx.exit(run_all(experiments, options))

@@ -1,0 +1,88 @@
+"""`evo new`, and where experiments are found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from evo.cli import experiments
+from evo.cli.group import cli
+from evo.errors import ExperimentError
+from evo.experiment import Experiment
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def new(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(cli, ["new", *arguments])
+    return result.exit_code, result.output
+
+
+@pytest.mark.parametrize(("name", "file"), [("mine", "mine.toml"), ("mine.toml", "mine.toml"), ("a/b", "a/b.toml")])
+def test_writes_an_experiment_that_loads(name: str, file: str) -> None:
+    code, output = new(name)
+    assert code == 0, output
+    assert Experiment.load(file).name == Path(file).stem
+    assert f"evo run {file} --dry-run" in output
+
+
+def test_explains_every_table() -> None:
+    new("mine")
+    text = Path("mine.toml").read_text(encoding="utf-8")
+    for table in ("[task]", "[device]", "[search]", "[operators]", "[budget]"):
+        assert table in text
+    assert text.count("#") > 8
+
+
+def test_never_overwrites_unasked() -> None:
+    Path("mine.toml").write_text("precious", encoding="utf-8")
+    code, output = new("mine")
+    assert code == 1
+    assert output.startswith("evo: mine.toml is already there")
+    assert Path("mine.toml").read_text(encoding="utf-8") == "precious"
+    assert new("mine", "--force")[0] == 0
+    assert Experiment.load("mine.toml").name == "mine"
+
+
+@pytest.mark.parametrize("name", ['quo"te', "42", "best", "sp ace", "-x"])
+def test_refuses_a_name_that_could_not_be_run(name: str) -> None:
+    code, output = new("--", name)
+    assert code == 1
+    assert "name" in output
+    assert list(Path().iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_written() -> None:
+    Path("file").write_text("", encoding="utf-8")
+    code, output = new("file/mine")
+    assert code == 1
+    assert len(output.splitlines()) == 1
+    assert output.startswith("evo: file")
+
+
+def test_a_file_of_the_user_comes_first() -> None:
+    Path("nm24.toml").write_text("", encoding="utf-8")
+    assert experiments.find("nm24.toml") == experiments.Found(Path("nm24.toml"))
+    assert experiments.find("nm24") == experiments.Found(Path("nm24.toml"))
+
+
+@pytest.mark.parametrize("given", ["nm24", "nm24.toml", "experiments/nm24.toml"])
+def test_else_the_shipped_one_of_that_name(given: str) -> None:
+    found = experiments.find(given)
+    assert found.shipped
+    assert Experiment.load(found.path).name == "nm24"
+
+
+def test_a_missing_file_suggests_a_shipped_one() -> None:
+    with pytest.raises(ExperimentError, match=r'nm42\.toml: no such file; did you mean "nm24"\?'):
+        experiments.find("nm42.toml")
+
+
+@pytest.mark.parametrize("path", experiments.shipped_experiments().values(), ids=lambda path: path.stem)
+def test_every_shipped_experiment_loads(path: Path) -> None:
+    assert Experiment.load(path).name == path.stem
