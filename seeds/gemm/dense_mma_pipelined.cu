@@ -4,11 +4,13 @@ format      = "dense"
 constraints = [
     "BM % WM == 0 and BN % WN == 0 and BK % (32 * WK) == 0",
     "WM * WN <= 4096",
+    "BK <= 256 * (BM // WM) * (BN // WN) * WK",
     "(BM // WM) * (BN // WN) * WK <= 16",
     "BM * BN <= 128 * 32 * (BM // WM) * (BN // WN)",
     "max(STAGES * (2 * BM * BK + 2 * BN * BK), 4 * (WK - 1) * BM * BN) <= 232448",
     "S_BM % S_WM == 0 and S_BN % S_WN == 0 and S_BK % (32 * S_WK) == 0",
     "S_WM * S_WN <= 4096",
+    "S_BK <= 256 * (S_BM // S_WM) * (S_BN // S_WN) * S_WK",
     "(S_BM // S_WM) * (S_BN // S_WN) * S_WK <= 16",
     "S_BM * S_BN <= 128 * 32 * (S_BM // S_WM) * (S_BN // S_WN)",
     "max(S_STAGES * (2 * S_BM * S_BK + 2 * S_BN * S_BK), 4 * (S_WK - 1) * S_BM * S_BN) <= 232448",
@@ -104,15 +106,17 @@ struct XTile {
     // Starts the copy of X[n0.., k0..]; what lies past N or k_end becomes zero.
     static __device__ __forceinline__ void load(__half* tile, const __half* x, int n0, int k0, int N, int k_end,
                                                 int64_t ldx) {
-        constexpr int CHUNKS = COLS / 8;
+        constexpr int CHUNKS = COLS / 8, STEP = THREADS / CHUNKS;  // a thread keeps its chunk and goes STEP rows down
+        static_assert(THREADS % CHUNKS == 0, "a row of the tile must not have more chunks than there are threads");
+        const int chunk = threadIdx.x % CHUNKS, first = threadIdx.x % THREADS / CHUNKS;
+        const __half* source = x + k0 + chunk * 8;
+        const int bytes = k0 + chunk * 8 < k_end ? 16 : 0;
 #pragma unroll
-        for (int i = 0; i < evo::cdiv(ROWS * CHUNKS, THREADS); ++i) {
-            const int c = i * THREADS + threadIdx.x % THREADS;
-            if (ROWS * CHUNKS % THREADS != 0 && c >= ROWS * CHUNKS) break;
-            const int row = c / CHUNKS, chunk = c % CHUNKS;
-            const bool inside = n0 + row < N && k0 + chunk * 8 < k_end;
-            const __half* source = inside ? x + (n0 + row) * ldx + k0 + chunk * 8 : x;
-            evo::cp_async16_zfill(tile + offset(row, chunk), source, inside ? 16 : 0);
+        for (int i = 0; i < evo::cdiv(ROWS, STEP); ++i) {
+            const int row = first + i * STEP;
+            if (ROWS % STEP != 0 && row >= ROWS) break;
+            const int64_t n = min(n0 + row, N - 1);
+            evo::cp_async16_zfill(tile + offset(row, chunk), source + n * ldx, n0 + row < N ? bytes : 0);
         }
     }
 
@@ -135,13 +139,15 @@ struct WTile {
     static __device__ __forceinline__ void load(unsigned char* stage, const __half* values, int m0, int k0, int M, int K,
                                                 int k_end) {
         __half* tile = reinterpret_cast<__half*>(stage);
+        constexpr int STEP = S::threads / CHUNKS;  // a thread keeps its chunk and goes STEP rows down
+        const int chunk = threadIdx.x % CHUNKS, first = threadIdx.x / CHUNKS, k = k0 + chunk * 8;
+        const __half* source = values + k;
+        const int bytes = k < k_end ? 16 : 0;
 #pragma unroll
-        for (int i = 0; i < evo::cdiv(S::bm * CHUNKS, S::threads); ++i) {
-            const int c = i * S::threads + threadIdx.x;
-            if (S::bm * CHUNKS % S::threads != 0 && c >= S::bm * CHUNKS) break;
-            const int row = c / CHUNKS, chunk = c % CHUNKS, k = k0 + chunk * 8;
-            const __half* source = values + int64_t(min(m0 + row, M - 1)) * K + (k < k_end ? k : 0);
-            evo::cp_async16_zfill(tile + offset(row, chunk), source, k < k_end ? 16 : 0);
+        for (int i = 0; i < evo::cdiv(S::bm, STEP); ++i) {
+            const int row = first + i * STEP;
+            if (S::bm % STEP != 0 && row >= S::bm) break;
+            evo::cp_async16_zfill(tile + offset(row, chunk), source + int64_t(min(m0 + row, M - 1)) * K, bytes);
         }
     }
 

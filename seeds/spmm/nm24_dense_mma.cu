@@ -5,6 +5,7 @@ require     = ["K % 64 == 0"]
 constraints = [
     "BM % WM == 0 and BN % WN == 0 and BK % (32 * WK) == 0",
     "WM * WN <= 4096",
+    "BK <= 256 * (BM // WM) * (BN // WN) * WK",
     "(BM // WM) * (BN // WN) * WK <= 16",
     "BM * BN <= 128 * 32 * (BM // WM) * (BN // WN)",
     "max(STAGES * (2 * BM * BK + 2 * BN * BK), 4 * (WK - 1) * BM * BN) <= 232448",

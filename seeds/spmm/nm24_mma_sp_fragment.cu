@@ -5,6 +5,7 @@ require     = ["K % 64 == 0"]
 constraints = [
     "BM % WM == 0 and BN % WN == 0 and BK % (64 * WK) == 0",
     "WM * WN <= 4096",
+    "BK <= 256 * (BM // WM) * (BN // WN) * WK",
     "(BM // WM) * (BN // WN) * WK <= 16",
     "BM * BN <= 128 * 32 * (BM // WM) * (BN // WN)",
     "max(STAGES * (9 * BM * BK // 8 + 2 * BN * BK), 4 * (WK - 1) * BM * BN) <= 232448",
@@ -91,15 +92,17 @@ struct XTile {
     // Starts the copy of X[n0.., k0..]; what lies past N or k_end becomes zero.
     static __device__ __forceinline__ void load(__half* tile, const __half* x, int n0, int k0, int N, int k_end,
                                                 int64_t ldx) {
-        constexpr int CHUNKS = COLS / 8;
+        constexpr int CHUNKS = COLS / 8, STEP = THREADS / CHUNKS;  // a thread keeps its chunk and goes STEP rows down
+        static_assert(THREADS % CHUNKS == 0, "a row of the tile must not have more chunks than there are threads");
+        const int chunk = threadIdx.x % CHUNKS, first = threadIdx.x % THREADS / CHUNKS;
+        const __half* source = x + k0 + chunk * 8;
+        const int bytes = k0 + chunk * 8 < k_end ? 16 : 0;
 #pragma unroll
-        for (int i = 0; i < evo::cdiv(ROWS * CHUNKS, THREADS); ++i) {
-            const int c = i * THREADS + threadIdx.x % THREADS;
-            if (ROWS * CHUNKS % THREADS != 0 && c >= ROWS * CHUNKS) break;
-            const int row = c / CHUNKS, chunk = c % CHUNKS;
-            const bool inside = n0 + row < N && k0 + chunk * 8 < k_end;
-            const __half* source = inside ? x + (n0 + row) * ldx + k0 + chunk * 8 : x;
-            evo::cp_async16_zfill(tile + offset(row, chunk), source, inside ? 16 : 0);
+        for (int i = 0; i < evo::cdiv(ROWS, STEP); ++i) {
+            const int row = first + i * STEP;
+            if (ROWS % STEP != 0 && row >= ROWS) break;
+            const int64_t n = min(n0 + row, N - 1);
+            evo::cp_async16_zfill(tile + offset(row, chunk), source + n * ldx, n0 + row < N ? bytes : 0);
         }
     }
 
@@ -118,22 +121,22 @@ struct WTile {
 
     static __device__ __forceinline__ void load(unsigned char* stage, const __half* values, const uint32_t* meta, int m0,
                                                 int k0, int M, int K, int k_end) {
-        constexpr int CHUNKS = S::bm * S::bk / 16;
+        constexpr int CHUNKS = S::bk, ROWS = S::bm / 16;  // a row of m16 tiles has 64 16-byte chunks per k64 block: K in all
+        const uint4* source = reinterpret_cast<const uint4*>(values) + k0;
+        const int last = evo::cdiv(M, 16) - 1;
 #pragma unroll
-        for (int i = 0; i < evo::cdiv(CHUNKS, S::threads); ++i) {
-            const int c = i * S::threads + threadIdx.x;
-            if (CHUNKS % S::threads != 0 && c >= CHUNKS) break;
-            const int mt = min(m0 / 16 + c / 64 / (S::bk / 64), evo::cdiv(M, 16) - 1), kb = k0 / 64 + c / 64 % (S::bk / 64);
-            const bool inside = kb * 64 < k_end;
-            const __half* source = values + ((int64_t(mt) * (K / 64) + (inside ? kb : 0)) * 64 + c % 64) * 8;
-            evo::cp_async16_zfill(stage + c * 16, source, inside ? 16 : 0);
+        for (int i = 0; i < evo::cdiv(ROWS * CHUNKS, S::threads); ++i) {
+            const int c = i * S::threads + threadIdx.x, chunk = c % CHUNKS;
+            if (ROWS * CHUNKS % S::threads != 0 && c >= ROWS * CHUNKS) break;
+            const int64_t mt = min(m0 / 16 + c / CHUNKS, last);
+            evo::cp_async16_zfill(stage + c * 16, source + mt * K + chunk, k0 + chunk < k_end ? 16 : 0);
         }
         // Metadata past the end repeats the last block's: the values it would place are zero or never stored.
-        constexpr int META_CHUNKS = S::bm / 16 * (S::bk / 64) * 8;
-        for (int c = threadIdx.x; c < META_CHUNKS; c += S::threads) {
-            const int mt = min(m0 / 16 + c / 8 / (S::bk / 64), evo::cdiv(M, 16) - 1);
-            const int kb = min(k0 / 64 + c / 8 % (S::bk / 64), K / 64 - 1);
-            evo::cp_async16(stage + S::bm * S::bk + c * 16, meta + (int64_t(mt) * (K / 64) + kb) * 32 + c % 8 * 4);
+        constexpr int CHUNKS_E = S::bk / 8;  // 16-byte chunks of a row of m16 tiles: 8 a k64 block
+        for (int c = threadIdx.x; c < S::bm / 16 * CHUNKS_E; c += S::threads) {
+            const int64_t mt = min(m0 / 16 + c / CHUNKS_E, evo::cdiv(M, 16) - 1);
+            const int chunk = min(k0 / 8 + c % CHUNKS_E, K / 8 - 1);
+            evo::cp_async16(stage + S::bm * S::bk + c * 16, meta + mt * (K / 2) + chunk * 4);
         }
     }
 
