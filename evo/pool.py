@@ -220,9 +220,7 @@ class Pool:
             return None
         return self._understand(seat, job, message, waiting)
 
-    def _understand(
-        self, seat: _Seat, job: _Job, message: Message, waiting: deque[_Job]
-    ) -> tuple[_Job, object] | None:
+    def _understand(self, seat: _Seat, job: _Job, message: Message, waiting: deque[_Job]) -> tuple[_Job, object] | None:
         if isinstance(message, Answer):
             seat.job = None
             return job, message.result
@@ -264,9 +262,7 @@ class Pool:
             return job, _compile_overrun(self.limits, spent)
         return self._again(job, waiting, None, f"no answer within {self.limits.worker_s:.0f} s")
 
-    def _again(
-        self, job: _Job, waiting: deque[_Job], verdict: Outcome | None, why: str
-    ) -> tuple[_Job, object] | None:
+    def _again(self, job: _Job, waiting: deque[_Job], verdict: Outcome | None, why: str) -> tuple[_Job, object] | None:
         """Once more in a fresh worker; the second time the verdict, or PoolError where there is none."""
         if job.attempts < _ATTEMPTS:
             waiting.append(job)

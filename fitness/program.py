@@ -11,14 +11,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from fitness.devices.device import Argument, BufferRef, Compiled, Entry, Parameter, Program, Scalar
-from fitness.devices.device import Dim3 as Dim3
-from fitness.devices.device import ResolvedLaunch, ResolvedWorkspace
+from fitness.devices.device import (
+    Argument,
+    BufferRef,
+    Compiled,
+    Dim3,
+    Entry,
+    Parameter,
+    Program,
+    ResolvedLaunch,
+    ResolvedWorkspace,
+    Scalar,
+)
 from fitness.expressions import Expression, ExpressionError
 from fitness.gpu import Gpu
 from fitness.inputs import Case
 from fitness.kernel import Kernel, Launch
-from fitness.occupancy import occupancy
+from fitness.occupancy import OccupancyError, occupancy
 from fitness.outcome import Finding, Gate
 
 #: Largest block dimensions of every card since compute capability 2.0 (Programming Guide, technical specifications).
@@ -187,13 +196,20 @@ class _Builder:
         if shared < 0 or total > limits.shared_bytes_per_block:
             message = f"{total} bytes of shared memory per block; {self.gpu.name} has {limits.shared_bytes_per_block}"
             raise self.fail("shared_memory", message, key, "use smaller tiles or fewer stages")
-        if occupancy(self.gpu, entry, block, shared).blocks_per_sm < 1:
-            threads = block[0] * block[1] * block[2]
-            message = f"{threads} threads of {entry.registers} registers do not fit one SM of {self.gpu.name}"
-            raise self.fail("registers", message, prefix + "block", "use fewer threads or __launch_bounds__")
+        self.resident(entry, block, shared, prefix)
+
+    def resident(self, entry: Entry, block: Dim3, shared: int, prefix: str) -> int:
+        """Blocks that one SM holds."""
+        threads, total = block[0] * block[1] * block[2], entry.shared_bytes + shared
+        try:
+            return occupancy(self.gpu, threads=threads, registers=entry.registers, shared_bytes=total).blocks
+        except OccupancyError as error:
+            message = f"a block of {entry.name} does not fit an SM of {self.gpu.name}: {error}"
+            hint = "use fewer threads, or __launch_bounds__ to cap the registers"
+            raise self.fail("registers", message, prefix + "block", hint) from None
 
     def check_cooperative(self, entry: Entry, grid: Dim3, block: Dim3, shared: int, prefix: str) -> None:
-        resident = occupancy(self.gpu, entry, block, shared).blocks_per_sm * self.gpu.sms
+        resident = self.resident(entry, block, shared, prefix) * self.gpu.sms
         if grid[0] * grid[1] * grid[2] > resident:
             message = f"a cooperative grid of {grid} blocks, but {self.gpu.name} holds {resident} of them at once"
             raise self.fail("cooperative_grid", message, prefix + "grid", "make the grid min(..., SMS * blocks per SM)")

@@ -33,6 +33,7 @@ PASSED_ENVIRONMENT = (
     "PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ", "EVO_CACHE", "XDG_CACHE_HOME", "LD_LIBRARY_PATH",
     "VIRTUAL_ENV", "CUDA_VISIBLE_DEVICES",
 )  # fmt: skip
+_START = "import sys; from fitness.worker import main; sys.exit(main(sys.argv[1:]))"
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 
@@ -139,7 +140,7 @@ class Worker:
         lifeline, self._lifeline = os.pipe()
         self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 -- lives as long as the worker
         self.stage: Gate | None = None
-        command = [sys.executable, "-m", "fitness.worker", str(requests.fileno()), str(lifeline)]
+        command = [sys.executable, "-c", _START, str(requests.fileno()), str(lifeline)]
         try:
             self._process = subprocess.Popen(
                 command,
@@ -198,7 +199,9 @@ class Worker:
         with contextlib.suppress(subprocess.TimeoutExpired):
             # The pipe closes a moment before the exit status is there.
             code = self._process.wait(timeout=5)
-            return code in (-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE) or code > 0
+            return (
+                code in (-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE) or code > 0
+            )
         return False
 
     @property
@@ -281,10 +284,3 @@ def main(arguments: list[str]) -> int:
         while True:
             connection.send(_answer(connection.recv(), device, limits, connection))
     return 0
-
-
-if __name__ == "__main__":
-    # Imported again under its own name, so that the classes in pickles are the parent's.
-    from fitness import worker
-
-    sys.exit(worker.main(sys.argv[1:]))

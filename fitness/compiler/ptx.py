@@ -5,6 +5,8 @@ The simulator has its own, complete parser.
 
 from __future__ import annotations
 
+import functools
+import itertools
 import re
 from dataclasses import dataclass
 
@@ -93,3 +95,25 @@ def source_line(ptx: str, ptx_line: int) -> int | None:
         outer = _INLINED.search(text)
         return int(outer[2]) if outer and int(outer[1]) in candidates else None
     return None
+
+
+_BODY = re.compile(r"\.(?P<kind>entry|func)\b")
+# Atomics and reductions outside shared memory, and the acquire/volatile loads a grid barrier or a chained
+# scan spins on.
+_COMMUNICATION = re.compile(
+    r"(?:^|\s)(?:atom|red|multimem\.red)(?![\w.]*\.shared)\.[\w.:]+\s"
+    r"|(?:^|\s)ld\.(?:volatile|acquire|relaxed)(?![\w.]*\.(?:shared|local|param))[\w.:]*\s"
+)
+
+
+@functools.lru_cache(maxsize=64)
+def communicates(ptx: str, entry: str) -> bool:
+    """True if an entry (or any function of the file, which it may call) can exchange data between blocks."""
+    text = _COMMENT.sub("", ptx)
+    starts = [match.start() for match in _BODY.finditer(text)] + [len(text)]
+    for start, end in itertools.pairwise(starts):
+        body = text[start:end]
+        name = _ENTRY.match(body)
+        if (name is None or name["name"] == entry) and _COMMUNICATION.search(body):
+            return True
+    return False

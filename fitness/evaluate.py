@@ -1,0 +1,384 @@
+"""The gates of an evaluation, in order, on any device: kernel + task + device -> Outcome.
+
+Expected failures are outcomes; an exception from here is a fault of the engine or the machine. On the
+modelled clock nothing depends on the wall clock, on other candidates or on the process: the same kernel
+gets the same verdict and the same times. There the timing screen (cheap) precedes the correctness run at
+the timed shapes (dear), and one timing is both screen and result, having no noise.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+
+from fitness import sampling
+from fitness.cases import CaseCache
+from fitness.compile import CompileError, compile_source
+from fitness.correctness import check
+from fitness.devices.device import (
+    Checks,
+    Compiled,
+    Device,
+    Execution,
+    Measurement,
+    Program,
+    Timeable,
+)
+from fitness.inputs import Case, full_runs, small_runs
+from fitness.kernel import Kernel
+from fitness.outcome import (
+    CompileFailed,
+    Cost,
+    Finding,
+    Gate,
+    LaunchFailed,
+    Outcome,
+    Rejected,
+    Timed,
+    Timing,
+    Unsupported,
+    WrongResult,
+)
+from fitness.program import LaunchProblem, build_program
+from fitness.screen import screen
+from fitness.shapes import Shape
+from fitness.task import Task
+from fitness.verdict import abnormal, code_key, resources, same_path, without_shape
+
+#: A candidate this many times slower than the incumbent stops at the timing screen.
+HOPELESS: Final = 4.0
+#: Seed of the hidden shapes that gate 5 uses; confirmation draws others.
+HIDDEN_SEED: Final = 0
+#: A small run gets this part of the step budget: enough for the plainest kernel, many times over.
+SMALL_STEPS_DIVISOR: Final = 10
+_CASE_BYTES: Final = 96 * 2**20
+
+OnGate = Callable[[Gate], None]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A kernel that passed gates 1 to 3.
+
+    `code_key` is equal for kernels that compute the same in the same way on this task and card, so that
+    they share one verdict; `findings` are warnings and notes.
+    """
+
+    code_key: str
+    findings: tuple[Finding, ...] = ()
+    cost: Cost = field(default_factory=Cost)
+
+
+def prepare(kernel: Kernel, task: Task, device: Device, *, on_gate: OnGate | None = None) -> Prepared | Outcome:
+    """Gates 1 to 3: does it fit the task, may it be compiled, does it compile, can it be launched.
+
+    Args:
+        kernel: the candidate.
+        task: what it must compute.
+        device: gives the card; nothing runs on it.
+        on_gate: told of each gate as it is entered.
+    """
+    evaluation = _Evaluation(kernel, task, device, on_gate=on_gate)
+    failure = evaluation.prepare()
+    if failure is not None:
+        return evaluation.concluded(failure)
+    return Prepared(evaluation.code_key or "", tuple(evaluation.notes), evaluation.cost())
+
+
+def judge(
+    kernel: Kernel,
+    task: Task,
+    device: Device,
+    *,
+    depth: Gate = Gate.TIMING,
+    incumbent_us: float | None = None,
+    full: bool = False,
+    steps: int = 50_000_000,
+    on_gate: OnGate | None = None,
+) -> Outcome:
+    """Run the gates up to and including `depth`; the outcome of the first that fails, else `Timed`.
+
+    Args:
+        kernel: the candidate.
+        task: what it must compute.
+        device: where it runs.
+        depth: the last gate; below the timing screen the `Timed` of a success holds no times.
+        incumbent_us: geometric mean time of the best known kernel; one more than `HOPELESS` times slower
+            ends as `Timed` at the timing screen with a note "hopeless", its large-shape results unchecked.
+        full: the full correctness lists (seeds, confirmation) instead of the short ones.
+        steps: warp instructions of one run before it counts as hanging.
+        on_gate: told of each gate as it is entered.
+    """
+    evaluation = _Evaluation(kernel, task, device, full=full, steps=steps, on_gate=on_gate)
+    outcome = evaluation.prepare() or evaluation.run(depth, incumbent_us)
+    return evaluation.concluded(outcome)
+
+
+_cases = CaseCache(_CASE_BYTES)
+
+
+class _Evaluation:
+    """One kernel on its way through the gates."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        task: Task,
+        device: Device,
+        *,
+        full: bool = False,
+        steps: int = 0,
+        on_gate: OnGate | None = None,
+    ) -> None:
+        self.kernel, self.task, self.device = kernel, task, device
+        self.full, self.steps, self.on_gate = full, steps, on_gate
+        self.compiled: Compiled | None = None
+        self.code_key: str | None = None
+        self.notes: list[Finding] = []
+        self.programs: list[Program] = []
+        self.measurements: tuple[Measurement, ...] = ()
+        self.started = time.perf_counter()
+        self.compile_s = 0.0
+
+    # -- what every outcome carries -----------------------------------------------------------------------------------
+
+    def enter(self, gate: Gate) -> None:
+        if self.on_gate is not None:
+            self.on_gate(gate)
+
+    def cost(self) -> Cost:
+        return Cost(self.compile_s, time.perf_counter() - self.started)
+
+    def concluded(self, outcome: Outcome) -> Outcome:
+        findings = tuple(dict.fromkeys((*outcome.findings, *self.notes)))
+        return replace(outcome, findings=findings, cost=self.cost(), code_key=self.code_key)
+
+    # -- gates 1 to 3 -------------------------------------------------------------------------------------------------
+
+    def prepare(self) -> Outcome | None:
+        self.enter(Gate.PARSE)
+        violations = self.task.domain_violations(self.kernel)
+        if violations:
+            return Rejected(Gate.PARSE, violations)
+        self.enter(Gate.SCREEN)
+        found = screen(self.kernel)
+        if any(finding.severity == "error" for finding in found):
+            return Rejected(Gate.SCREEN, found)
+        self.notes.extend(found)
+        self.enter(Gate.COMPILE)
+        return self.compile() or self.resolve()
+
+    def compile(self) -> Outcome | None:
+        header = self.kernel.header
+        result = compile_source(
+            self.kernel.source, defines=self.kernel.defines, flags=header.options, arch=self.device.gpu.arch
+        )
+        self.compile_s = result.seconds
+        if isinstance(result, CompileError):
+            return CompileFailed(Gate.COMPILE, result.findings)
+        self.compiled = result
+        self.notes.extend(result.warnings)
+        return None
+
+    def resolve(self) -> Outcome | None:
+        """Launches at every timed shape are possible; they are part of the code key."""
+        for shape in self.task.shapes:
+            program = self.program(self.case(shape))
+            if isinstance(program, Outcome):
+                return program
+            self.programs.append(program)
+        self.code_key = code_key(self.kernel, self.task, self.programs)
+        return None
+
+    def case(self, shape: Shape, seed: int = 0, data: str = "normal") -> Case:
+        return _cases.get(self.task, shape, self.kernel.format, seed=seed, data=data, gpu=self.device.gpu)
+
+    def program(self, case: Case, gate: Gate = Gate.COMPILE) -> Program | Outcome:
+        assert self.compiled is not None
+        built = build_program(self.kernel, self.compiled, case, self.device.gpu)
+        if not isinstance(built, LaunchProblem):
+            return built
+        finding = replace(built.finding, gate=gate)
+        return Unsupported(gate, (finding,)) if built.unsupported else LaunchFailed(gate, (finding,))
+
+    # -- the order of gates 4 to 7 ------------------------------------------------------------------------------------
+
+    def run(self, depth: Gate, incumbent_us: float | None) -> Outcome:
+        for gate, step in self.steps_of(incumbent_us):
+            if gate <= depth:
+                self.enter(gate)
+                outcome = step()
+                if outcome is not None:
+                    return outcome
+        return self.timed(depth)
+
+    def steps_of(self, incumbent_us: float | None) -> Iterator[tuple[Gate, Callable[[], Outcome | None]]]:
+        correctness = (Gate.CORRECTNESS, self.correctness)
+        screening = (Gate.TIMING_SCREEN, lambda: self.timing_screen(incumbent_us))
+        yield Gate.SMALL_RUN, self.small_run
+        yield from (screening, correctness) if self.device.clock == "modelled" else (correctness, screening)
+        yield Gate.TIMING, self.timing
+
+    # -- gates 4 and 5: right? ----------------------------------------------------------------------------------------
+
+    def small_run(self) -> Outcome | None:
+        """Gate 4: whole launches at small shapes, all checks on."""
+        checks = Checks(steps=max(1, self.steps // SMALL_STEPS_DIVISOR))
+        for run in full_runs(self.task) if self.full else small_runs(self.task):
+            case = self.case(run.shape, run.seed, run.data)
+            outcome = self.checked(Gate.SMALL_RUN, case, checks)
+            if outcome is not None:
+                return outcome
+        return None
+
+    def correctness(self) -> Outcome | None:
+        """Gate 5: the timed shapes and a hidden one, sampled where the device is a simulator."""
+        hidden = self.task.hidden_shapes(HIDDEN_SEED)
+        for shape in self.task.shapes:
+            outcome = self.at_full_size(shape, "normal")
+            if outcome is not None:
+                return outcome
+        for shape in hidden if self.full else hidden[:1]:
+            outcome = self.at_full_size(shape, "positive")
+            if outcome is not None:
+                return without_shape(outcome)
+        return None
+
+    def at_full_size(self, shape: Shape, data: str) -> Outcome | None:
+        case = self.case(shape, 0, data)
+        program = self.program(case, Gate.CORRECTNESS)
+        if isinstance(program, Outcome):
+            return program
+        checks = Checks(races=False, uninitialised=False, steps=self.steps)
+        if self.device.clock == "measured":
+            return self.checked(Gate.CORRECTNESS, case, checks)
+        if sampling.cooperates(program):
+            reduced = self.case(sampling.fewer_rows(self.task, shape), 0, data)
+            return self.checked(Gate.CORRECTNESS, reduced, checks)
+        (launch,) = program.launches
+        count = sampling.blocks_for(shape, launch.grid)
+        blocks = sampling.sample_blocks(launch.grid, count, self.generator(shape))
+        return self.checked(Gate.CORRECTNESS, case, replace(checks, blocks=(blocks,)))
+
+    def generator(self, shape: Shape) -> np.random.Generator:
+        """Draws which blocks are looked at: other ones for other code, the same for the same."""
+        text = f"{self.code_key} {sorted(shape.items())}"
+        return np.random.default_rng(int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big"))
+
+    def checked(self, gate: Gate, case: Case, checks: Checks) -> Outcome | None:
+        """Run one case and compare; None if all is well."""
+        program = self.program(case, gate)
+        if isinstance(program, Outcome):
+            return program
+        execution = self.device.run(program, case.inputs, checks)
+        failure = abnormal(execution, gate, case.shape)
+        if failure is not None:
+            return failure
+        self.note_output(execution, gate)
+        sampled = checks.blocks is not None
+        if sampled and _too_little_written(program, execution, case, checks):
+            # Sampled blocks that leave out what is theirs: only the whole grid tells whose it is.
+            return self.checked(gate, case, replace(checks, blocks=None))
+        wrong = check(case, execution.outputs, execution.written, sampled=sampled)
+        if wrong is None:
+            return None
+        message = f"{wrong.wrong} of {wrong.total} elements are wrong, by up to {wrong.margin:.3g}x the tolerance"
+        finding = Finding(
+            gate, "wrong_result", f"{message} ({wrong.pattern}; {case.data} data)", None,
+            wrong.suggestion, shape=dict(case.shape), wrong=wrong,
+        )  # fmt: skip
+        return WrongResult(gate, (finding,))
+
+    def note_output(self, execution: Execution, gate: Gate) -> None:
+        if execution.printed:
+            message = f"the kernel prints; nobody reads it: {execution.printed[:80]!r}"
+            self.notes.append(Finding(gate, "printf", message, severity="note"))
+        self.notes.extend(replace(finding, gate=gate) for finding in execution.findings if finding.severity != "error")
+
+    # -- gates 6 and 7: how fast? -------------------------------------------------------------------------------------
+
+    def timing_screen(self, incumbent_us: float | None) -> Outcome | None:
+        failure = self.measure(screen_only=True)
+        if failure is not None:
+            return failure
+        mean_us = math.exp(sum(math.log(m.time_us) for m in self.measurements) / len(self.measurements))
+        if incumbent_us is None or mean_us <= HOPELESS * incumbent_us:
+            return None
+        message = f"{mean_us:.4g} us against {incumbent_us:.4g} us of the incumbent: more than {HOPELESS:g}x slower"
+        self.notes.append(Finding(Gate.TIMING_SCREEN, "hopeless", message, severity="note"))
+        return self.timed(Gate.TIMING_SCREEN)
+
+    def timing(self) -> Outcome | None:
+        if self.device.clock == "modelled" and self.measurements:
+            return None
+        return self.measure(screen_only=False)
+
+    def measure(self, *, screen_only: bool) -> Outcome | None:
+        subjects = []
+        for shape in self.task.shapes:
+            subject = self.timeable(shape)
+            if isinstance(subject, Outcome):
+                return subject
+            subjects.append(subject)
+        self.measurements = self.device.time(subjects, screen=screen_only)
+        for shape, measured in zip(self.task.shapes, self.measurements, strict=True):
+            floor_us = self.task.floor_us(shape, self.device.gpu)
+            if measured.time_us < floor_us:
+                message = f"{measured.time_us:.4g} us is below the floor of {floor_us:.4g} us: a fault, not a record"
+                finding = Finding(Gate.TIMING_SCREEN, "below_floor", message, shape=dict(shape))
+                return Unsupported(Gate.TIMING_SCREEN, (finding,))
+        return None
+
+    def timeable(self, shape: Shape) -> Timeable | Outcome:
+        case = self.case(shape)
+        program = self.program(case, Gate.TIMING_SCREEN)
+        if isinstance(program, Outcome):
+            return program
+        if self.device.clock == "measured":
+            return Timeable(program, case.inputs)
+        reduced = []
+        for smaller in sampling.smaller_k(self.task, shape):
+            small_case = self.case(smaller)
+            small_program = self.program(small_case)
+            if isinstance(small_program, Outcome) or not same_path(program, small_program):
+                return Timeable(program, case.inputs)
+            reduced.append((smaller["K"] / shape["K"], small_program, small_case.inputs))
+        return Timeable(program, case.inputs, tuple(reduced))
+
+    def timed(self, stage: Gate) -> Timed:
+        timings = tuple(
+            self.timing_of(shape, measured)
+            for shape, measured in zip(self.task.shapes, self.measurements, strict=False)
+        )
+        occupancies = [measured.occupancy for measured in self.measurements]
+        return Timed(stage, clock=self.device.clock, timings=timings, resources=resources(self.programs, occupancies))
+
+    def timing_of(self, shape: Shape, measured: Measurement) -> Timing:
+        seconds = measured.time_us * 1e-6
+        return Timing(
+            shape=dict(shape),
+            clock=self.device.clock,
+            time_us=measured.time_us,
+            low_us=measured.low_us,
+            high_us=measured.high_us,
+            floor_us=self.task.floor_us(shape, self.device.gpu),
+            tflops=self.task.flops(shape) / seconds * 1e-12,
+            gb_per_s=self.task.minimal_bytes(shape) / seconds * 1e-9,
+            limiter=measured.limiter,
+            samples_us=measured.samples_us,
+        )
+
+
+def _too_little_written(program: Program, execution: Execution, case: Case, checks: Checks) -> bool:
+    """True if sampled blocks wrote less than half of what as many average blocks must write."""
+    assert checks.blocks is not None
+    grid = program.launches[0].grid
+    total = grid[0] * grid[1] * grid[2]
+    written = case.logical_written(execution.written)
+    return bool(np.count_nonzero(written) < 0.5 * written.size * len(checks.blocks[0]) / total)
