@@ -10,6 +10,7 @@ from evo import merit
 from evo.archive import Archive, RunRecord
 from evo.errors import EvoError
 from evo.plots import History, SeedLine, summarise
+from evo.resuming import seed_name
 from fitness.outcome import Outcome, Timed, Timing
 from mutations.operator import Judged
 
@@ -53,18 +54,13 @@ def pattern_text(pattern: Mapping[str, Any] | None) -> str:
 def _seed_lines(judged: Sequence[Judged], baseline: Sequence[Timing]) -> tuple[SeedLine, ...]:
     """The valid seeds, by the part of their names that differs."""
     seeds = [one for one in judged if one.candidate.plan.operator == "seed"]
-    labels = short_names([seed_name(one) for one in seeds])
+    labels = short_names([seed_name(one.candidate.reason) for one in seeds])
     lines = []
     for label, one in zip(labels, seeds, strict=True):
         speedup = speedup_over(baseline, one.outcome)
         if speedup is not None:
             lines.append(SeedLine(label, speedup))
     return tuple(lines)
-
-
-def seed_name(seed: Judged) -> str:
-    """The name a seed came in under, as its reason says it."""
-    return seed.candidate.reason.removeprefix("seed ").split(":")[0].strip()
 
 
 def short_names(names: Sequence[str]) -> list[str]:
