@@ -81,12 +81,14 @@ class Budget:
         self.settle(kind, 0.0, spent)
 
     def exhausted(self) -> Kind | None:
-        """The first budget of which nothing is left, or None. Zero budgets for models do not end a run."""
-        for kind in ("evaluations", "minutes", "gpu_minutes"):
-            limit = self._limits[kind]
-            if limit is not None and self.used(kind) >= limit:
-                return kind
-        return None
+        """The first budget of which nothing is left, or None. Those of models do not end a run."""
+        limit = self._limits["evaluations"]
+        return "evaluations" if limit is not None and self.used("evaluations") >= limit else self.exhausted_time()
+
+    def exhausted_time(self) -> Kind | None:
+        """The first time budget of which nothing is left, or None."""
+        kinds: tuple[Kind, ...] = ("minutes", "gpu_minutes")
+        return next((k for k in kinds if (limit := self._limits[k]) is not None and self.used(k) >= limit), None)
 
     def line(self, kind: Kind) -> BudgetLine:
         """One budget as a fact."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from fitness.outcome import Outcome, Timed, Timing
+from fitness.outcome import Gate, Outcome, Timed, Timing
 
 
 class IncomparableError(ValueError):
@@ -30,9 +30,10 @@ def geometric_mean(values: Iterable[float]) -> float:
 def fitness_us(outcome: Outcome) -> float | None:
     """What the search minimises: geometric mean of the times' upper bounds; None for a failure.
 
-    On the modelled clock the bound is the time itself; on the measured one it guards against luck.
+    None as well for a kernel that stopped as hopeless at the timing screen: it was not checked at the
+    timed shapes. On the modelled clock the bound is the time itself; on the measured one it guards against luck.
     """
-    if not isinstance(outcome, Timed) or not outcome.timings:
+    if not isinstance(outcome, Timed) or outcome.stage < Gate.TIMING or not outcome.timings:
         return None
     return geometric_mean(timing.high_us for timing in outcome.timings)
 

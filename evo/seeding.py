@@ -16,6 +16,9 @@ from mutations.operator import Judged, Library
 SIMILAR = "archive:similar"
 """In `task.seeds`: verified kernels of similar tasks from the archive."""
 
+SIMILAR_PREFIX = "archive:"
+"""Names of seeds that came from the archive begin with it."""
+
 SIMILAR_LIMIT = 4
 
 
@@ -92,7 +95,7 @@ def _matching(pattern: str, task: Task, library: Library | None) -> Iterator[See
 def _similar(task: Task, library: Library | None) -> Iterator[Seed]:
     judged: Sequence[Judged] = library.similar(task, SIMILAR_LIMIT) if library is not None else ()
     for entry in judged:
-        yield Seed(f"archive:{entry.candidate.kernel.id[:12]}", entry.candidate.kernel)
+        yield Seed(f"{SIMILAR_PREFIX}{entry.candidate.kernel.id[:12]}", entry.candidate.kernel)
 
 
 def _paths(pattern: str) -> tuple[Path, ...]:

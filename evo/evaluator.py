@@ -1,0 +1,56 @@
+"""What the loop needs of a pool of workers, as protocols: `evo.pool.Pool` is one, a test's fake another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Protocol, runtime_checkable
+
+from fitness.kernel import Kernel
+from fitness.outcome import Gate, Outcome
+from fitness.task import Task
+
+
+class DeviceSpec(Protocol):
+    """Where a pool runs candidates."""
+
+    @property
+    def kind(self) -> str:
+        """Either "simulator" or "cuda"."""
+
+    @property
+    def gpu(self) -> str:
+        """Name of the card it is, or is a model of."""
+
+
+@runtime_checkable
+class Prepared(Protocol):
+    """A kernel that passed gates 1 to 3."""
+
+    @property
+    def code_key(self) -> str:
+        """Equal for kernels that are the same code, launched the same way."""
+
+
+class Evaluator(Protocol):
+    """Judges kernels, several at once. Results come as they are completed, in any order."""
+
+    @property
+    def device(self) -> DeviceSpec:
+        """What every worker opens."""
+
+    def worker_pids(self) -> tuple[int, ...]:
+        """Process ids of the workers."""
+
+    def prepare(self, task: Task, kernels: Iterable[tuple[int, Kernel]]) -> Iterator[tuple[int, Prepared | Outcome]]:
+        """Gates 1 to 3 of each (n, kernel)."""
+
+    def judge(
+        self,
+        task: Task,
+        kernels: Iterable[tuple[int, Kernel]],
+        depth: Gate = Gate.TIMING,
+        incumbent_us: float | None = None,
+        *,
+        full: bool = False,
+    ) -> Iterator[tuple[int, Outcome]]:
+        """All gates up to `depth` of each (n, kernel); `full` runs the whole lists of the small run."""

@@ -1,0 +1,354 @@
+"""The run: plan -> propose -> prepare -> judge -> tell, until a stop condition; then confirm the best.
+
+Every fact is archived before the search sees it, and the search sees facts only in order of n. So a
+killed run loses at most what was in flight, `resume` goes on exactly where an uninterrupted run would be,
+and the number of workers changes nothing but the order in which rows are written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from evo import confirm, provenance, resuming
+from evo.archive import Archive, Entry, RunRecord, now
+from evo.archive.lock import run_lock
+from evo.budget import Budget
+from evo.errors import ArchiveError, BaselineError, SeedError
+from evo.evaluator import DeviceSpec, Evaluator
+from evo.experiment import Experiment
+from evo.generation import OutOfTimeError, enter_all, judge_all
+from evo.interrupts import terminable
+from evo.ledger import ArchiveLibrary, RunRecorder
+from evo.merit import speedup
+from evo.observer import Observer, RunInfo, RunSummary, SeedNote, Silent, Stage, Status
+from evo.propose import load_operators, propose, shares
+from evo.search import Search, Settings
+from evo.seeding import SIMILAR_PREFIX, Seed, baseline_kernel, starting_seeds
+from evo.session import Session
+from evo.summary import summarise
+from evo.tally import timings_of
+from fitness import gpu as gpus
+from fitness.outcome import Clock, Gate, LaunchFailed, Outcome, Timed, TimedOut, Unsupported
+from mutations.operator import Candidate, Context, Operator, Plan
+
+BASELINE_N = -1
+"""Number under which the baseline goes through the pool; it is no candidate."""
+
+_END_REASONS = {
+    "generations": "all generations done",
+    "evaluations": "budget of evaluations spent",
+    "minutes": "budget of minutes spent",
+    "gpu_minutes": "budget of GPU minutes spent",
+}
+
+
+def run_experiment(
+    experiment: Experiment,
+    archive: Archive,
+    *,
+    pool: Evaluator,
+    observer: Observer | None = None,
+    resume: bool = False,
+    clock: Callable[[], float] = time.monotonic,
+) -> RunSummary:
+    """Run an experiment to its end, or resume its latest unfinished run.
+
+    Args:
+        experiment: what to search.
+        archive: open for writing.
+        pool: open; its device is recorded, and a resumed run must have had the same.
+        observer: told of everything; None is `Silent`.
+        resume: continue instead of starting anew.
+        clock: seconds, monotonic (it may end a run, nothing else).
+
+    Returns:
+        The summary; `status` "interrupted" after Ctrl-C or SIGTERM (nothing is lost, it can be resumed).
+
+    Raises:
+        SeedError: no start is possible. BaselineError: no speedup would mean anything.
+        ResumeError: nothing to resume, a changed experiment, or the run is under way elsewhere.
+        ArchiveError: the archive failed; what it holds is whole and can be resumed.
+        EvoError: an operator cannot be loaded.
+    """
+    observer = observer or Silent()
+    operators = load_operators(list(experiment.weights))
+    baseline = baseline_kernel(experiment.checked_task)
+    start = _resumed(experiment, archive, pool.device) if resume else _new(experiment, archive, pool.device)
+    with run_lock(archive.path, start.record.id), terminable():
+        earlier_s = resuming.earlier_s(archive, start.record.id)
+        budget = Budget(experiment.budget, clock, earlier_s)
+        session = Session(experiment, archive, start.record, pool, observer, budget)
+        return _Run(session, start, baseline, operators).execute()
+
+
+@dataclass(frozen=True)
+class _Start:
+    """Where a run begins: its record, its seeds, and a note on every seed considered."""
+
+    record: RunRecord
+    seeds: tuple[Seed, ...]
+    notes: tuple[SeedNote, ...]
+
+
+def _new(experiment: Experiment, archive: Archive, device: DeviceSpec) -> _Start:
+    seeds, notes = _fresh_seeds(experiment, archive)
+    card = gpus.load(device.gpu)
+    record = RunRecord(
+        id="",
+        name=experiment.name,
+        experiment=experiment.model_dump(mode="json"),
+        rng_seed=experiment.rng_seed,
+        device=device.kind,
+        gpu=card.name,
+        arch=card.arch,
+        clock=_clock_of(device),
+        version=provenance.version(),
+        commit_id=provenance.commit(),
+        machine=provenance.machine(),
+        status="running",
+        started_at=now(),
+    )
+    return _Start(archive.add_run(record), seeds, notes)
+
+
+def _resumed(experiment: Experiment, archive: Archive, device: DeviceSpec) -> _Start:
+    record = resuming.find(archive, experiment, device.kind, gpus.load(device.gpu).name)
+    seeds, notes = resuming.archived_seeds(archive, record.id)
+    if not seeds:  # it ended before its first candidates
+        seeds, notes = _fresh_seeds(experiment, archive)
+    return _Start(record, seeds, notes)
+
+
+def _fresh_seeds(experiment: Experiment, archive: Archive) -> tuple[tuple[Seed, ...], tuple[SeedNote, ...]]:
+    seeds, notes = starting_seeds(experiment.checked_task, ArchiveLibrary(archive))
+    limit = experiment.budget.evaluations
+    if limit is not None and limit < len(seeds):
+        raise SeedError(
+            f"budget.evaluations = {limit} does not even cover the {len(seeds)} seeds", "raise it or name fewer seeds"
+        )
+    return seeds, notes
+
+
+def _clock_of(device: DeviceSpec) -> Clock:
+    return "modelled" if device.kind == "simulator" else "measured"
+
+
+class _Run:
+    """One session of a run, from its first line to its summary."""
+
+    def __init__(self, session: Session, start: _Start, baseline: Seed, operators: Mapping[str, Operator]) -> None:
+        self._session = session
+        self._start = start
+        self._baseline = baseline
+        self._operators = operators
+        search = session.experiment.search
+        self._search = Search(
+            Settings(
+                rng_seed=session.experiment.rng_seed,
+                seeds=len(start.seeds),
+                generations=search.generations,
+                children=search.children,
+                islands=search.islands,
+                operators=shares(session.experiment.weights, operators),
+                stagnation=search.stagnation,
+            )
+        )
+        self._gpu = gpus.load(session.record.gpu)
+        self._recorder = RunRecorder(session.archive, session.run_id, session.observer)
+        self._library = ArchiveLibrary(session.archive, session.run_id)
+        session.tally.seeds = len(start.seeds)
+
+    def execute(self) -> RunSummary:
+        """Run to the end; the archive says how it ended, whatever happens."""
+        session = self._session
+        status: Status = "failed"
+        try:
+            session.archive.set_experiment(session.run_id, session.experiment.model_dump(mode="json"))
+            session.archive.set_status(session.run_id, "running")
+            session.archive.add_event(session.run_id, "session", {"resumed": session.resumed})
+            session.observer.on_start(self._info())
+            try:
+                status, reason = self._search_and_confirm()
+            except KeyboardInterrupt:
+                status, reason = "interrupted", "interrupted; continue with --resume"
+            session.archive.add_event(session.run_id, "end", {"status": status, "reason": reason})
+        finally:
+            with contextlib.suppress(ArchiveError):  # the error that ended the run is the one to show
+                session.archive.set_status(session.run_id, status)
+        summary = self._summary(status, reason)
+        session.observer.on_end(summary)
+        return summary
+
+    def _search_and_confirm(self) -> tuple[Status, str]:
+        self._time_baseline()
+        try:
+            end = self._generations()
+        except OutOfTimeError as out:
+            end = out.kind
+        if self._session.ranking() and not confirm.confirm_best(self._session):
+            self._session.event("warning", {"message": "none of the best candidates could be confirmed"})
+        status: Status = "stopped" if end in ("evaluations", "minutes", "gpu_minutes") else "finished"
+        return status, _END_REASONS.get(end, end)
+
+    # the baseline
+
+    def _time_baseline(self) -> None:
+        """Judge the baseline first, once per run: every speedup is counted against these times."""
+        session = self._session
+        known = session.archive.baseline(session.run_id)
+        if known is None:
+            known = self._baseline.name, self._judged_baseline().timings
+            session.archive.add_baseline(session.run_id, *known)
+        session.baseline = known
+        session.tally.baseline = known[1]
+
+    def _judged_baseline(self) -> Timed:
+        session = self._session
+        session.stage(Stage.BASELINE, 1)
+        jobs = [(BASELINE_N, self._baseline.kernel)]
+        ((_, outcome),) = session.pool.judge(session.task, jobs, Gate.TIMING, None, full=True)
+        if not isinstance(outcome, Timed):
+            raise BaselineError(
+                f"baseline {self._baseline.name} is not usable here: {_why(outcome)}",
+                "name another kernel in task.baseline",
+            )
+        session.step()
+        return outcome
+
+    # the generations
+
+    def _generations(self) -> str:
+        """Generations until a stop condition; which one."""
+        session, search = self._session, self._search
+        while True:
+            end = search.end or session.budget.exhausted()
+            if end is not None:
+                return end
+            left = session.budget.left("evaluations")
+            plans = search.ask(None if left is None else int(left))
+            session.budget.reserve("evaluations", len(plans))
+            session.tally.generation = search.generation
+            session.tally.planned += len(plans)
+            self._one_generation(plans)
+            session.observer.on_generation(search.stats[-1], session.tally.state())
+            if self._target_reached():
+                return f"target speedup of {session.experiment.search.target_speedup:g} confirmed"
+
+    def _one_generation(self, plans: Sequence[Plan]) -> None:
+        session = self._session
+        best = self._search.best()
+        candidates = enter_all(session, plans, self._make)
+        judge_all(session, candidates, best.time_us if best else None, full=self._search.generation == 0)
+        for plan in plans:
+            judged = session.judged.get(plan.n)
+            self._search.tell(plan.n, judged.outcome if judged is not None else None)
+        if self._search.generation == 0:
+            self._check_seeds()
+
+    def _make(self, plan: Plan) -> Entry:
+        session = self._session
+        if plan.operator == "seed":
+            seed = self._start.seeds[plan.n]
+            return Candidate(plan, seed.kernel, resuming.seed_reason(seed))
+        context = Context(
+            task=session.task,
+            target=self._gpu,
+            rng=self._search.rng(plan.n),
+            inspirations=[session.judged[n] for n in plan.inspirations],
+            ledger=session.ledger,
+            library=self._library,
+            recorder=self._recorder,
+        )
+        parents = [session.judged[n] for n in plan.parents]
+        return propose(plan, self._operators[plan.operator], parents, context, session.ledger)
+
+    def _check_seeds(self) -> None:
+        """A seed that is wrong ends the run; one that this card or simulator cannot run is left behind, aloud.
+
+        Raises:
+            SeedError: a wrong seed, or none that is valid.
+        """
+        judged = [self._session.judged[n] for n in range(len(self._start.seeds)) if n in self._session.judged]
+        for entry in judged:
+            outcome = entry.outcome
+            if isinstance(outcome, Timed):
+                continue
+            name = resuming.seed_name(entry.candidate.reason)
+            if not isinstance(outcome, Unsupported | LaunchFailed | TimedOut) and not name.startswith(SIMILAR_PREFIX):
+                raise SeedError(
+                    f"seed {name} fails: {_why(outcome)}", "correct it or take it out of task.seeds, then start anew"
+                )
+            self._session.event("seed_failed", {"seed": name, "outcome": outcome.kind, "why": _why(outcome)})
+        if not self._session.ranking():
+            raise SeedError(f"no seed is valid on this device ({_why(judged[0].outcome)})", "name others in task.seeds")
+
+    def _target_reached(self) -> bool:
+        """True once a confirmed candidate reaches the target; refuted ones leave the search."""
+        session, target = self._session, self._session.experiment.search.target_speedup
+        if target <= 0 or session.baseline is None:
+            return False
+        for judged in session.ranking():
+            n = judged.candidate.plan.n
+            if speedup(session.baseline[1], timings_of(judged)) < target:
+                return False
+            confirm.confirm(session, [judged])
+            if session.confirmations[n].verdict == "confirmed":
+                return True
+            self._search.refute(n)
+        return False
+
+    # facts for people
+
+    def _info(self) -> RunInfo:
+        session, record = self._session, self._session.record
+        search = session.experiment.search
+        return RunInfo(
+            run_id=record.id,
+            name=record.name,
+            rng_seed=record.rng_seed,
+            archive=str(session.archive.path),
+            device=record.device,
+            gpu=record.gpu,
+            arch=record.arch,
+            clock=_clock_of(session.pool.device),
+            shapes=session.task.shapes,
+            floor_us=tuple(session.task.floor_us(shape, self._gpu) for shape in session.task.shapes),
+            operators=session.experiment.weights,
+            model=None,
+            seeds=self._start.notes,
+            baseline=self._baseline.name,
+            generations=search.generations,
+            children=search.children,
+            islands=search.islands,
+            workers=len(session.pool.worker_pids()),
+            resumed=session.resumed,
+            limits=session.budget.lines(),
+        )
+
+    def _summary(self, status: Status, reason: str) -> RunSummary:
+        session = self._session
+        return summarise(
+            run_id=session.run_id,
+            name=session.record.name,
+            status=status,
+            reason=reason,
+            clock=_clock_of(session.pool.device),
+            baseline=session.baseline,
+            ranking=session.ranking(),
+            seed=session.best_seed(),
+            confirmations=session.confirmations,
+            state=session.tally.state(),
+            generations=self._search.stats,
+        )
+
+
+def _why(outcome: Outcome) -> str:
+    """A failure in one phrase: kind, gate, line, message."""
+    errors = [finding for finding in outcome.findings if finding.severity == "error"] or list(outcome.findings)
+    if not errors:
+        return f"{outcome.kind} at {outcome.stage.name.lower()}"
+    line = f", line {errors[0].line}" if errors[0].line is not None else ""
+    return f"{outcome.kind} at {outcome.stage.name.lower()}{line}: {errors[0].message}"

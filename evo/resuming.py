@@ -1,0 +1,93 @@
+"""Finding the run to resume, and what an earlier session left."""
+
+from __future__ import annotations
+
+import datetime
+
+from evo.archive import Archive, Refused, RunRecord
+from evo.errors import ExperimentError, ResumeError
+from evo.experiment import Experiment
+from evo.observer import SeedNote
+from evo.seeding import Seed
+
+_SEED = "seed "
+"""Reasons of generation 0 are "seed NAME: what the kernel is about"."""
+
+
+def seed_reason(seed: Seed) -> str:
+    """The reason archived with a starting kernel."""
+    return f"{_SEED}{seed.name}: {seed.kernel.header.about}" if seed.kernel.header.about else _SEED + seed.name
+
+
+def seed_name(reason: str) -> str:
+    """The seed's name in a reason made by `seed_reason`."""
+    text = reason.removeprefix(_SEED)
+    return text.split(": ", 1)[0]
+
+
+def find(archive: Archive, experiment: Experiment, device: str, gpu: str) -> RunRecord:
+    """The latest run of the experiment's name that can go on.
+
+    That is the latest unfinished one; a finished one too if its generations have been raised since.
+
+    Raises:
+        ResumeError: there is none, the experiment has changed, or it ran on another device.
+    """
+    runs = archive.runs(experiment.name)
+    if not runs:
+        raise ResumeError(f"no run named {experiment.name} in {archive.path}", "start one without --resume")
+    record = next((run for run in runs if run.status != "finished"), runs[0])
+    old = _experiment_of(record)
+    conflicts = old.resume_conflicts(experiment)
+    if conflicts:
+        changes = ", ".join(str(change) for change in conflicts)
+        raise ResumeError(
+            f"the experiment differs from that of run {record.id}: {changes}",
+            "undo the change, or start a new run without --resume (only budgets and generations may be raised)",
+        )
+    if record.status == "finished" and experiment.search.generations <= old.search.generations:
+        raise ResumeError(
+            f"every run named {experiment.name} is finished (latest: {record.id})",
+            "raise search.generations, or start a new run without --resume",
+        )
+    if (record.device, record.gpu) != (device, gpu):
+        raise ResumeError(
+            f"run {record.id} ran on {record.device} {record.gpu}, not on {device} {gpu}",
+            "set device.kind and device.gpu as they were, or start a new run",
+        )
+    return record
+
+
+def archived_seeds(archive: Archive, run_id: str) -> tuple[tuple[Seed, ...], tuple[SeedNote, ...]]:
+    """Starting kernels as the run archived them (files may have changed since); empty if it had none yet."""
+    seeds = tuple(
+        Seed(seed_name(entry.reason), entry.kernel)
+        for entry in archive.entries(run_id)
+        if not isinstance(entry, Refused) and entry.plan.generation == 0
+    )
+    return seeds, tuple(SeedNote(seed.name) for seed in seeds)
+
+
+def earlier_s(archive: Archive, run_id: str) -> float:
+    """Seconds the earlier sessions of a run took, each from its start to its last sign of life."""
+    activity = archive.last_activity(run_id)
+    starts = [_seconds(at) for at in activity["sessions"]]
+    alive = [_seconds(at) for at in activity["alive"]]
+    total = 0.0
+    for start, end in zip(starts, [*starts[1:], float("inf")], strict=True):
+        total += max((moment for moment in alive if start <= moment < end), default=start) - start
+    return total
+
+
+def _experiment_of(record: RunRecord) -> Experiment:
+    try:
+        return Experiment.from_dict(record.experiment, where=f"experiment of run {record.id}")
+    except ExperimentError as error:
+        raise ResumeError(
+            f"this evo does not understand the experiment of run {record.id} ({error.problems[0]})",
+            f"use evo {record.version}, or start a new run",
+        ) from error
+
+
+def _seconds(at: str) -> float:
+    return datetime.datetime.fromisoformat(at).timestamp()
