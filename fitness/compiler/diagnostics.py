@@ -118,7 +118,8 @@ def api_names() -> tuple[str, ...]:
 
 def nearest(name: str) -> str | None:
     """The real name most like `name`, None where nothing is close."""
-    matches = difflib.get_close_matches(name, api_names(), n=1, cutoff=0.8)
+    # PTX modifiers are short: one transposed letter of four is a ratio of 0.75.
+    matches = difflib.get_close_matches(name, api_names(), n=1, cutoff=0.7 if name.startswith(".") else 0.8)
     return matches[0] if matches else None
 
 

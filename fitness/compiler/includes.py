@@ -52,6 +52,11 @@ def include_findings(source: str, gate: Gate = Gate.SCREEN) -> tuple[Finding, ..
     if "\0" in source:
         line = source[: source.index("\0")].count("\n") + 1
         return (Finding(gate, "bad_source", "the source contains a NUL character", line, "remove it"),)
+    try:
+        source.encode()
+    except UnicodeEncodeError as error:
+        line = source[: error.start].count("\n") + 1
+        return (Finding(gate, "bad_source", "the source is not valid Unicode text", line, "save it as UTF-8"),)
     lines, text = _splice(source)
     comments = [] if _DOUBTFUL.search(source) else _comments(text)
     findings = []
