@@ -136,7 +136,7 @@ def left_of(summary: RunSummary) -> BudgetSection | None:
         if amount <= 0:
             return None
         left[line.kind] = amount
-    return BudgetSection(**left)
+    return BudgetSection.model_validate(left)
 
 
 @contextmanager

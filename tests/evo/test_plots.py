@@ -82,12 +82,12 @@ def test_readable_at_column_width(history: History) -> None:
     texts = [*axes.texts, *legend.get_texts(), axes.xaxis.label, axes.yaxis.label]
     assert len(texts) == 3 + 2 + 4 + 2  # seeds, marks, legend, axes
     for text in texts:
-        assert text.get_fontsize() >= 6, text.get_text()
+        assert float(text.get_fontsize()) >= 6, text.get_text()
         box = text.get_window_extent()
         assert page.x0 <= box.x0, text.get_text()
         assert box.x1 <= page.x1, text.get_text()
     for label in axes.get_yticklabels():
-        assert label.get_fontsize() >= 6
+        assert float(label.get_fontsize()) >= 6
 
 
 def test_says_units_clock_baseline_and_seeds(history: History) -> None:
