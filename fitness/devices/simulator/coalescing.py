@@ -107,8 +107,9 @@ class Pattern:
     """What accesses with one pattern of relative addresses cost (fields as in `SiteCounters`).
 
     Attributes:
-        unique: sectors touched, relative to the base, one per (warp, sector); empty for shared memory.
-        unique_row: index of the warp each of them belongs to.
+        unique: distinct sectors each block touches, relative to the base; empty for shared memory.
+        unique_block: which block, counted from the block of the first lane.
+        blocks: number of blocks with an active lane.
     """
 
     requests: int
@@ -117,7 +118,8 @@ class Pattern:
     ideal_sectors: int
     ideal_wavefronts: int
     unique: NDArray[np.int64]
-    unique_row: NDArray[np.int64]
+    unique_block: NDArray[np.int64]
+    blocks: int
 
 
 _NONE = np.empty(0, dtype=np.int64)
@@ -129,22 +131,24 @@ def _asked_bytes(full: Addresses, bytes_per_lane: int) -> NDArray[np.int64]:
     return np.asarray(_distinct(units).sum(axis=1) * bytes_per_lane)
 
 
-def global_pattern(full: Addresses, bytes_per_lane: int) -> Pattern:
+def global_pattern(full: Addresses, block_of_row: NDArray[np.int64], bytes_per_lane: int) -> Pattern:
     """Sectors and L1 wavefronts of (G, 32) addresses: at least one per 128-byte line and per 128 bytes."""
     sectors = np.sort(full // SECTOR_BYTES, axis=1)
     row, column = np.nonzero(_distinct(sectors))
-    unique = sectors[row, column]
+    per_warp = sectors[row, column]
+    pairs = np.unique(np.stack([block_of_row[row], per_warp]), axis=1)
     lines = _distinct(sectors // (LINE_BYTES // SECTOR_BYTES)).sum(axis=1)
     asked = _asked_bytes(full, bytes_per_lane)
     ideal = -(-asked // LINE_BYTES)
     return Pattern(
         requests=full.shape[0],
-        sectors=unique.size,
+        sectors=per_warp.size,
         wavefronts=int(np.maximum(lines, ideal).sum()),
         ideal_sectors=int((-(-asked // SECTOR_BYTES)).sum()),
         ideal_wavefronts=int(ideal.sum()),
-        unique=unique,
-        unique_row=row,
+        unique=pairs[1],
+        unique_block=pairs[0],
+        blocks=int(np.unique(block_of_row).size),
     )
 
 
@@ -152,20 +156,19 @@ def shared_pattern(full: Addresses, active: NDArray[np.bool_], bytes_per_lane: i
     """Shared-memory wavefronts of (G, 32) addresses."""
     fronts = int(wavefronts(full, bytes_per_lane, active).sum())
     ideal = int((-(-_asked_bytes(full, bytes_per_lane) // LINE_BYTES)).sum())
-    return Pattern(full.shape[0], 0, fronts, 0, min(ideal, fronts), _NONE, _NONE)
+    return Pattern(full.shape[0], 0, fronts, 0, min(ideal, fronts), _NONE, _NONE, 0)
 
 
 class PatternCache:
     """Patterns one memory instruction has shown, found again by comparing relative addresses."""
 
-    __slots__ = ("_known",)
+    __slots__ = ("_known", "_warps_per_block")
 
-    def __init__(self) -> None:
+    def __init__(self, warps_per_block: int) -> None:
+        self._warps_per_block = warps_per_block
         self._known: dict[tuple[int, ...], tuple[Addresses, Lanes, Pattern]] = {}
 
-    def find(
-        self, offsets: Addresses, lanes: Lanes, bytes_per_lane: int, *, shared: bool
-    ) -> tuple[Pattern, int, NDArray[np.int64]]:
+    def find(self, offsets: Addresses, lanes: Lanes, bytes_per_lane: int, *, shared: bool) -> tuple[Pattern, int, int]:
         """Cost of one access.
 
         Args:
@@ -175,24 +178,21 @@ class PatternCache:
             shared: bank wavefronts instead of sectors.
 
         Returns:
-            the pattern, the byte offset its sectors are relative to, and the (G,) warp numbers of its rows.
+            the pattern, the byte offset its sectors are relative to, and the block its blocks are relative to.
         """
         base = int(offsets.min()) // LINE_BYTES * LINE_BYTES
-        relative = offsets - base
-        first = int(lanes[0])
+        block, first = divmod(int(lanes[0]), WARP * self._warps_per_block)
+        relative, lanes = offsets - base, lanes - block * WARP * self._warps_per_block
         middle = relative.size // 2
-        key = (bytes_per_lane, relative.size, first % WARP, int(relative[0]), int(relative[middle]), int(relative[-1]))
+        key = (bytes_per_lane, relative.size, first, int(relative[0]), int(relative[middle]), int(relative[-1]))
         known = self._known.get(key)
-        whole = full_warps(lanes)
-        warps = np.arange(first >> 5, (int(lanes[-1]) >> 5) + 1) if whole else rows_of(lanes)[0]
-        if (
-            known is not None
-            and np.array_equal(known[0], relative)
-            and np.array_equal(known[1], lanes - (first & -WARP))
-        ):
-            return known[2], base, warps
+        if known is not None and np.array_equal(known[0], relative) and np.array_equal(known[1], lanes):
+            return known[2], base, block
         full, active = spread(relative, lanes)
-        pattern = shared_pattern(full, active, bytes_per_lane) if shared else global_pattern(full, bytes_per_lane)
+        if shared:
+            pattern = shared_pattern(full, active, bytes_per_lane)
+        else:
+            pattern = global_pattern(full, rows_of(lanes)[0] // self._warps_per_block, bytes_per_lane)
         if known is not None or len(self._known) < _PATTERNS_KEPT:
-            self._known[key] = (relative, lanes - (first & -WARP), pattern)
-        return pattern, base, warps
+            self._known[key] = (relative, lanes, pattern)
+        return pattern, base, block

@@ -23,6 +23,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 SECTOR_BYTES = 32
+REUSE_BUCKETS = 20
 
 #: Classes of instruction, by the pipe that limits them. Tensor instructions are "mma:<shape>:<type>" and
 #: "mma_sp:<shape>:<type>", for example "mma:m16n8k16:f16".
@@ -142,6 +143,9 @@ class BufferCounters:
         read_union, written_union: distinct sectors touched by all simulated blocks together.
         atomic_max: largest number of atomic lane-operations any single address received (all blocks).
         atomic_lanes: atomic lane-operations in all; atomic_addresses: distinct addresses they went to.
+        reuse: sectors read through L1 that the same block had read before, by how many sectors it read in
+            between: element i counts distances from 2^i to 2^(i+1) - 1, element 0 also several warps of a
+            block reading one sector in the same instruction. What L1 may spare L2.
     """
 
     bytes: int
@@ -152,6 +156,7 @@ class BufferCounters:
     atomic_max: float = 0.0
     atomic_lanes: float = 0.0
     atomic_addresses: float = 0.0
+    reuse: tuple[float, ...] = (0.0,) * REUSE_BUCKETS
 
 
 @dataclass(frozen=True)
@@ -259,4 +264,5 @@ def _add_buffers(a: BufferCounters | None, b: BufferCounters | None) -> BufferCo
         atomic_max=a.atomic_max + b.atomic_max,
         atomic_lanes=a.atomic_lanes + b.atomic_lanes,
         atomic_addresses=max(a.atomic_addresses, b.atomic_addresses),
+        reuse=tuple(x + y for x, y in zip(a.reuse, b.reuse, strict=True)),
     )

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from fitness.devices.simulator.coalescing import Addresses, Lanes, Pattern, PatternCache, longest_runs
 from fitness.devices.simulator.counters import (
+    REUSE_BUCKETS,
     SECTOR_BYTES,
     TRACE_LIMIT,
     BufferCounters,
@@ -32,11 +33,11 @@ class _Site:
 
     __slots__ = ("buffer", "bytes_per_lane", "cached_l1", "counts", "kind", "line", "patterns")
 
-    def __init__(self, kind: str, line: int, bytes_per_lane: int, cached_l1: bool) -> None:
+    def __init__(self, kind: str, line: int, bytes_per_lane: int, cached_l1: bool, warps_per_block: int) -> None:
         self.kind, self.line, self.bytes_per_lane, self.cached_l1 = kind, line, bytes_per_lane, cached_l1
         self.buffer = ""
         self.counts = np.zeros(7)  # requests, lanes, sectors, wavefronts, ideal sectors, ideal wavefronts, serial
-        self.patterns = PatternCache()
+        self.patterns = PatternCache(warps_per_block)
 
     def add(self, pattern: Pattern, lanes: int, serial: float = 0.0) -> None:
         self.counts += (
@@ -55,24 +56,31 @@ class _Site:
 
 
 class _Buffer:
-    """Sectors of one buffer touched per simulated block, and atomic operations per 4-byte word."""
+    """When each simulated block last read each sector of a buffer, what it wrote, and atomics per 4-byte word."""
 
-    __slots__ = ("bytes", "hits", "read", "written")
+    __slots__ = ("bytes", "hits", "read", "reuse", "written")
 
     def __init__(self, size: int, blocks: int) -> None:
-        shape = (blocks, -(-size // SECTOR_BYTES) + 1)
         self.bytes = size
-        self.read: NDArray[np.bool_] = np.zeros(shape, dtype=bool)
+        self.read: NDArray[np.int32] = np.zeros((blocks, -(-size // SECTOR_BYTES) + 1), dtype=np.int32)
         self.written: NDArray[np.bool_] | None = None
         self.hits: NDArray[np.int64] | None = None
+        self.reuse = np.zeros(REUSE_BUCKETS)
 
-    def touched(self, write: bool) -> NDArray[np.bool_]:
-        """(blocks, sectors) map of what was read or written, to be marked by the caller."""
-        if not write:
-            return self.read
+    def mark_written(self, blocks: NDArray[np.int64], sectors: NDArray[np.int64]) -> None:
         if self.written is None:
-            self.written = np.zeros_like(self.read)
-        return self.written
+            self.written = np.zeros(self.read.shape, dtype=bool)
+        self.written[blocks, sectors] = True
+
+    def mark_read(self, blocks: NDArray[np.int64], sectors: NDArray[np.int64], clock: int, cached: bool) -> None:
+        """Note a read; where L1 may hold the sector from before, count how long ago that was."""
+        if cached:
+            age = clock - self.read[blocks, sectors]
+            age = age[age < clock]  # clock 0: never read before
+            if age.size:
+                bucket = np.minimum(np.log2(np.maximum(age, 1)).astype(np.int64), REUSE_BUCKETS - 1)
+                self.reuse += np.bincount(bucket, minlength=REUSE_BUCKETS)
+        self.read[blocks, sectors] = clock
 
     def hit(self, offsets: Addresses) -> None:
         """Count atomic operations at byte offsets."""
@@ -82,11 +90,10 @@ class _Buffer:
         self.hits[words] += counts
 
     def frozen(self) -> BufferCounters:
-        sums = [_footprint(self.read), (0.0, 0.0) if self.written is None else _footprint(self.written)]
+        sums = [_footprint(self.read > 0), (0.0, 0.0) if self.written is None else _footprint(self.written)]
         hits = self.hits if self.hits is not None else np.zeros(1, dtype=np.int64)
-        return BufferCounters(
-            self.bytes, *sums[0], *sums[1], float(hits.max()), float(hits.sum()), float(np.count_nonzero(hits))
-        )
+        atomics = float(hits.max()), float(hits.sum()), float(np.count_nonzero(hits))
+        return BufferCounters(self.bytes, *sums[0], *sums[1], *atomics, tuple(self.reuse.tolist()))
 
 
 def _footprint(touched: NDArray[np.bool_]) -> tuple[float, float]:
@@ -121,10 +128,11 @@ class Tally:
         self.blocks_total, self.blocks_simulated, self.warps_per_block = blocks_total, blocks_simulated, warps_per_block
         self._executions = np.zeros((len(code), blocks_simulated * warps_per_block), dtype=np.int64)
         self._lanes = np.zeros(len(code), dtype=np.float64)
-        self._sites = [_Site(*site) for site in sites]
+        self._sites = [_Site(*site, warps_per_block) for site in sites]
         self._buffers = {name: _Buffer(size, blocks_simulated) for name, size in buffers.items()}
         self._log: list[tuple[int, NDArray[np.int64] | None]] = []
         self._divergent = 0
+        self._clock = 1.0  # sectors a block has read through L1 so far, mean of the blocks at work; 0 means never
 
     def execute(self, block: int, warps: NDArray[np.int64] | None, lanes: int) -> None:
         """A group of lanes issues one basic block.
@@ -168,10 +176,17 @@ class Tally:
     ) -> None:
         record = self._sites[site]
         record.buffer = buffer
-        pattern, base, warps = record.patterns.find(offsets, lanes, size or record.bytes_per_lane, shared=False)
+        pattern, base, block = record.patterns.find(offsets, lanes, size or record.bytes_per_lane, shared=False)
         record.add(pattern, offsets.size, serial)
-        rows = warps[pattern.unique_row] // self.warps_per_block
-        self._buffers[buffer].touched(write)[rows, pattern.unique + base // SECTOR_BYTES] = True
+        target = self._buffers[buffer]
+        blocks, sectors = pattern.unique_block + block, pattern.unique + base // SECTOR_BYTES
+        if write:
+            target.mark_written(blocks, sectors)
+            return
+        target.mark_read(blocks, sectors, int(self._clock), record.cached_l1)
+        if record.cached_l1:
+            target.reuse[0] += pattern.sectors - pattern.unique.size  # several warps of the block, at the same time
+            self._clock += max(1.0, pattern.unique.size / pattern.blocks)
 
     def shared_access(self, site: int, offsets: Addresses, lanes: Lanes) -> None:
         """Lanes load from or store to shared memory, 1..16 bytes each (`offsets` (L,) within the block's memory).
@@ -204,7 +219,12 @@ class Tally:
         first, last = start // SECTOR_BYTES, (start + size - 1) // SECTOR_BYTES
         sectors, fronts = last - first + 1, -(-size // 128)
         record.counts += (1, size / max(1, record.bytes_per_lane), sectors, fronts, -(-size // SECTOR_BYTES), fronts, 0)
-        self._buffers[buffer].touched(write)[block, first : last + 1] = True
+        touched = np.arange(first, last + 1)
+        blocks = np.full(touched.size, block)
+        if write:
+            self._buffers[buffer].mark_written(blocks, touched)
+        else:
+            self._buffers[buffer].mark_read(blocks, touched, int(self._clock), cached=False)
 
     def finish(self, traced: Sequence[int] | None = None) -> LaunchCounters:
         """The counters, once all simulated blocks have ended.

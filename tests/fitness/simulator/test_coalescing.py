@@ -8,6 +8,7 @@ import pytest
 from fitness.devices.simulator.coalescing import PatternCache, global_pattern, longest_runs, spread, wavefronts
 
 LANES = np.arange(32, dtype=np.int64)
+ROW = np.zeros(1, dtype=np.int64)
 
 
 @pytest.mark.parametrize(
@@ -48,13 +49,13 @@ def test_phases_without_active_lanes_cost_nothing() -> None:
     ],
 )
 def test_global_sectors(offsets: np.ndarray, size: int, sectors: int, ideal: int) -> None:
-    pattern = global_pattern(offsets[None, :], size)
+    pattern = global_pattern(offsets[None, :], ROW, size)
     assert (pattern.sectors, pattern.ideal_sectors) == (sectors, ideal)
 
 
 def test_wavefronts_of_global_loads_are_lines_or_bytes_whichever_is_more() -> None:
-    assert global_pattern((16 * LANES)[None, :], 16).wavefronts == 4
-    assert global_pattern((4096 * LANES)[None, :], 4).wavefronts == 32
+    assert global_pattern((16 * LANES)[None, :], ROW, 16).wavefronts == 4
+    assert global_pattern((4096 * LANES)[None, :], ROW, 4).wavefronts == 32
 
 
 def test_inactive_lanes_repeat_an_active_one() -> None:
@@ -74,13 +75,20 @@ def test_runs_on_one_address_count_active_lanes_only() -> None:
 
 def test_a_remembered_pattern_equals_a_fresh_one_and_a_changed_one_is_not_confused() -> None:
     rng = np.random.default_rng(0)
-    cache = PatternCache()
-    lanes = np.arange(64, dtype=np.int64)
+    cache = PatternCache(warps_per_block=2)
+    lanes = np.arange(64, dtype=np.int64) + 3 * 64
     for _ in range(50):
         offsets = 4 * rng.integers(0, 512, 64) + 128 * int(rng.integers(0, 9))
         offsets[[0, 32, 63]] = offsets.min()  # same key fields, different middles
-        pattern, base, warps = cache.find(offsets, lanes, 4, shared=False)
-        fresh = global_pattern(offsets.reshape(2, 32), 4)
+        pattern, base, block = cache.find(offsets, lanes, 4, shared=False)
+        fresh = global_pattern(offsets.reshape(2, 32), np.zeros(2, dtype=np.int64), 4)
         assert (pattern.sectors, pattern.wavefronts) == (fresh.sectors, fresh.wavefronts)
         assert np.array_equal(pattern.unique + base // 32, fresh.unique)
-        assert warps.tolist() == [0, 1]
+        assert (block, pattern.blocks) == (3, 1)
+
+
+def test_sectors_are_distinct_per_block_and_counted_per_warp() -> None:
+    cache = PatternCache(warps_per_block=2)
+    lanes = np.arange(128, dtype=np.int64)  # two blocks of two warps, all four on the same 128 bytes
+    pattern, _, _ = cache.find(np.tile(4 * LANES, 4), lanes, 4, shared=False)
+    assert (pattern.sectors, pattern.unique.size, pattern.unique_block.tolist()) == (16, 8, [0] * 4 + [1] * 4)

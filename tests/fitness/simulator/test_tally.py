@@ -55,6 +55,21 @@ def test_footprints_per_block_and_their_union() -> None:
     assert (c.sites[0].requests, c.sites[0].sectors, c.sites[0].lanes) == (5, 20, 160)
 
 
+def test_reuse_is_counted_by_how_much_a_block_read_in_between() -> None:
+    t = tally(blocks=1, warps=1)
+    for start in (0, 0, 128, 256, 384, 512, 0):  # 4 sectors each; again at once, and again 20 sectors later
+        t.global_access(0, "X", start + 4 * np.arange(32, dtype=np.int64), lanes_of(0), write=False)
+    reuse = t.finish().buffers["X"].reuse
+    assert reuse[:6] == (0, 0, 4, 0, 4, 0)
+    assert sum(reuse) == 8
+
+
+def test_warps_of_a_block_reading_the_same_sectors_at_once_count_as_reuse() -> None:
+    t = tally(blocks=1, warps=2)
+    t.global_access(0, "X", np.tile(4 * np.arange(32), 2).astype(np.int64), lanes_of(0, 1), write=False)
+    assert t.finish().buffers["X"].reuse[0] == 4
+
+
 def test_atomics_count_addresses_and_contention() -> None:
     t = tally()
     t.atomic(1, "Y", np.repeat(np.array([0, 4]), 16).astype(np.int64), lanes_of(0))
