@@ -110,12 +110,13 @@ class Operands:
     @cached_property
     def nnz(self) -> int:
         """Nonzeros of W (-0.0 is a zero)."""
-        return int(np.count_nonzero(self.w))
+        return int(np.sum(self.row_nnz))
 
     @cached_property
     def row_nnz(self) -> NDArray[np.int64]:
         """Nonzeros of each row, (M,)."""
-        return np.count_nonzero(self.w, axis=1)
+        counts: NDArray[np.int64] = np.count_nonzero(self.w, axis=1)
+        return counts
 
     @cached_property
     def reference(self) -> NDArray[np.float64]:
@@ -172,7 +173,8 @@ class Case:
     @cached_property
     def empty_rows(self) -> NDArray[np.bool_]:
         """(M,) True where W has no nonzero."""
-        return self.operands.row_nnz == 0
+        empty: NDArray[np.bool_] = self.operands.row_nnz == 0
+        return empty
 
     @property
     def exact(self) -> bool:
@@ -269,7 +271,7 @@ def _make_operands(task: Task, shape: Shape, data: str, rng: Generator) -> Opera
     mask = _mask(task, (m, k), data, rng)
     x = _values((k, n), data, rng, nonzero=False)
     x *= _damping(data, k * task.structure.density((m, k)), DTYPES[task.out_dtype])
-    _spread_rows(w, data, rng)
+    _spread_rows(w, data, DTYPES[task.out_dtype], rng)
     if not mask.all():
         absent = dtype.numpy.type(-0.0 if data == "negative_zero" else 0.0)
         np.copyto(w, absent, where=~mask)
@@ -282,8 +284,9 @@ def _make_operands(task: Task, shape: Shape, data: str, rng: Generator) -> Opera
 def _values(shape: tuple[int, int], data: str, rng: Generator, *, nonzero: bool) -> NDArray[np.float32]:
     """float32 values of a kind, before masking and rounding; `nonzero`: none of them is zero."""
     if data == "integers":
-        values = rng.integers(1, 3, shape, dtype=np.int8) if nonzero else rng.integers(0, 3, shape, dtype=np.int8)
-        return (values * rng.choice(np.array([-1, 1], np.int8), shape)).astype(np.float32)
+        sizes = rng.integers(1 if nonzero else 0, 3, shape, dtype=np.int8)
+        signs = rng.choice(np.array([-1, 1], np.int8), shape)
+        return (sizes * signs).astype(np.float32)
     if data in ("positive", "overflow"):
         return rng.random(shape, dtype=np.float32) * np.float32(0.75) + np.float32(0.25)
     values = rng.standard_normal(shape, dtype=np.float32)
@@ -294,7 +297,7 @@ def _values(shape: tuple[int, int], data: str, rng: Generator, *, nonzero: bool)
     elif data == "negative_zero":
         values[rng.random(shape, dtype=np.float32) < 0.25] = np.float32(-0.0)
     if data == "denormals" and nonzero:
-        values = np.copysign(rng.integers(1, 1024, shape).astype(np.float32) * np.float32(2.0**-24), values)
+        values = np.copysign(rng.integers(1, 1024, shape) * 2.0**-24, values).astype(np.float32)
     return values
 
 
@@ -321,20 +324,28 @@ def _mask(task: Task, shape: tuple[int, int], data: str, rng: Generator) -> NDAr
 
 def _damping(data: str, row_nnz: float, out: Dtype) -> np.float32:
     """Power of two on X that keeps |result| below a quarter of the output's largest value."""
-    peak = {"positive": row_nnz, "scaled": 2.0**10 * 8 * row_nnz**0.5}.get(data, 8 * row_nnz**0.5)
-    if data in ("overflow", "integers"):
+    if data == "integers":
         return np.float32(1)
+    if data == "overflow":
+        return np.float32(_overflowing(out))
+    peak = {"positive": row_nnz, "scaled": 2.0**10 * 8 * row_nnz**0.5}.get(data, 8 * row_nnz**0.5)
     return np.float32(min(1.0, 2.0 ** np.floor(np.log2(out.largest / 4 / max(peak, 1.0)))))
 
 
-def _spread_rows(w: Array, data: str, rng: Generator) -> None:
+def _overflowing(out: Dtype) -> float:
+    """A power of two whose square times any nonzero product of "overflow" values comes near the largest value."""
+    return float(2.0 ** (np.ceil(np.log2(out.largest) / 2) + 1))
+
+
+def _spread_rows(w: Array, data: str, out: Dtype, rng: Generator) -> None:
     """Per-row powers of two, in place: exact unless a value leaves the dtype's normal range."""
     rows = w.shape[0]
     if data == "scaled":
         w *= np.exp2(rng.choice([-10.0, 0.0, 10.0], rows)).astype(w.dtype)[:, None]
     if data == "overflow":
-        # half the rows lie far beyond the largest float16 whatever their length, the others far below
-        w *= np.where(np.arange(rows) % 2 == 0, 2.0**15, 2.0**-4).astype(w.dtype)[:, None]
+        # a few nonzeros in an even row exceed the largest value; odd rows stay far below it
+        large = _overflowing(out)
+        w *= np.where(np.arange(rows) % 2 == 0, large, 1 / large).astype(w.dtype)[:, None]
 
 
 def _poison(w: Array, x: Array, rng: Generator) -> None:

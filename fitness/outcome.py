@@ -39,6 +39,7 @@ class WrongValues:
         wrong: number of elements outside the tolerance; total: number compared.
         first: index (m, n) of the first wrong element, with its value and the reference's.
         pattern: name of the pattern of wrongness (triage.py), for example "missing k-slice".
+        suggestion: what the pattern suggests looking at, one sentence; may be empty.
     """
 
     max_abs: float
@@ -50,6 +51,7 @@ class WrongValues:
     got: float
     want: float
     pattern: str
+    suggestion: str = ""
 
 
 @dataclass(frozen=True)
@@ -196,5 +198,15 @@ class Unsupported(Outcome):
 
 OUTCOMES: Mapping[str, type[Outcome]] = {
     cls.__name__: cls
-    for cls in (Timed, Rejected, CompileFailed, LaunchFailed, WrongResult, SanitizerFinding, Crashed, TimedOut, Unsupported)
+    for cls in (
+        Timed,
+        Rejected,
+        CompileFailed,
+        LaunchFailed,
+        WrongResult,
+        SanitizerFinding,
+        Crashed,
+        TimedOut,
+        Unsupported,
+    )
 }

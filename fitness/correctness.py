@@ -1,0 +1,176 @@
+"""The correctness criterion: every element, against float64, with constants derived from the arithmetic.
+
+    |out - ref| <= 1.01*u*|ref| + tau(K)*s + eta,   s = max(rms of the row of ref, sqrt((W*W) @ (X*X)))
+
+u is the unit roundoff of the output dtype, eta half its smallest subnormal; tau(K)*s bounds what fp32
+accumulation in any order can lose. Further: the relative Frobenius error of rows and columns with at least 64
+nonzero elements stays below T; finiteness agrees; rows without a nonzero are exactly epilogue(0); small integers are
+exact. Everything is compared with `<=`, so NaN never passes. The constants come from emulation: fp32
+accumulation in chunks of 16 or one by one passes, 16-bit accumulators, 16-bit split-K and skipped k fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fitness.dtypes import DTYPES
+from fitness.inputs import Case
+from fitness.outcome import WrongValues
+from fitness.task import Task
+from fitness.triage import classify
+
+Array = NDArray[Any]
+Mask = NDArray[np.bool_]
+
+FROBENIUS_ELEMENTS: Final = 64
+"""Rows and columns with fewer nonzero elements have no meaningful Frobenius error.
+
+Zeros do not count: with a single nonzero a correctly rounded column is off by up to u = 4.9e-4 in float16, above T.
+"""
+
+_TABLE: Final[Mapping[str, tuple[Callable[[int], float], Callable[[int], float]]]] = {  # out dtype -> tau(K), T(K)
+    "float32": (lambda k: max(2e-5, 3e-9 * k), lambda k: max(4e-6, 6e-10 * k)),
+    "float16": (lambda k: max(5e-5, 2e-8 * k), lambda k: 4e-4),  # noqa: ARG005
+    "bfloat16": (lambda k: max(5e-5, 2e-8 * k), lambda k: 3e-3),  # noqa: ARG005
+}
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """The constants of the criterion for one task and K.
+
+    Attributes:
+        unit_roundoff, eta: of the output dtype.
+        tau: share of the scale s that accumulation may lose.
+        frobenius: largest relative Frobenius error of a long row or column.
+    """
+
+    unit_roundoff: float
+    tau: float
+    frobenius: float
+    eta: float
+
+    @staticmethod
+    def of(task: Task, k: int) -> Tolerance:
+        """The task's own tolerance, or by dtype where it says "auto"."""
+        out = DTYPES[task.out_dtype]
+        if isinstance(task.tolerance, str):
+            tau, frobenius = (column(k) for column in _TABLE[task.out_dtype])
+        else:
+            tau, frobenius = task.tolerance["tau"], task.tolerance["frobenius"]
+        return Tolerance(out.unit_roundoff, tau, frobenius, out.eta)
+
+
+def check(
+    case: Case, outputs: Mapping[str, Array], written: Mapping[str, Mask], *, sampled: bool
+) -> WrongValues | None:
+    """Compare the outputs of a run with the reference.
+
+    Args:
+        case: what was computed.
+        outputs: as an Execution gives them.
+        written: which elements the run wrote.
+        sampled: only some blocks ran: compare what they wrote (writing nothing is wrong). Else every element must
+            have been written.
+
+    Returns:
+        None if right.
+    """
+    got = case.logical(outputs).astype(np.float64)
+    was_written = case.logical_written(written)
+    compared = was_written if sampled else np.ones(got.shape, np.bool_)
+    comparison = _Comparison(case, got, compared)
+    wrong = comparison.wrong_elements() | (compared & ~was_written)
+    if sampled and got.size and not compared.any():
+        wrong = compared = np.ones(got.shape, np.bool_)
+    elif not wrong.any():
+        wrong = comparison.wrong_lines()
+    if not wrong.any():
+        return None
+    return comparison.describe(wrong, was_written)
+
+
+class _Comparison:
+    """One output against one reference; arrays are (M, N) float64."""
+
+    def __init__(self, case: Case, got: NDArray[np.float64], compared: Mask) -> None:
+        self.case, self.got, self.compared = case, got, compared
+        self.tolerance = Tolerance.of(case.task, case.shape["K"])
+        with np.errstate(over="ignore", invalid="ignore"):
+            rounded = case.reference.astype(case.out.numpy).astype(np.float64)
+        self.finite: Mask = np.isfinite(rounded)
+        self.ref = np.where(self.finite, case.reference, 0.0)
+        with np.errstate(invalid="ignore"):
+            self.error = np.where(self.finite, np.abs(got - self.ref), 0.0)
+        self.worst_line = 0.0
+
+    def allowed(self) -> NDArray[np.float64]:
+        """Largest |out - ref| of each element; 0 where the result must be exact."""
+        row_rms = np.sqrt(np.mean(np.square(self.ref), axis=1, keepdims=True)) if self.ref.size else self.ref
+        scale = np.maximum(row_rms, self.case.scale)
+        t = self.tolerance
+        allowed = 1.01 * t.unit_roundoff * np.abs(self.ref) + t.tau * scale + t.eta
+        if self.case.exact:
+            allowed[np.abs(self.ref) <= self.case.out.exact_integers] = 0.0
+        allowed[self.case.empty_rows] = 0.0
+        return np.asarray(allowed)
+
+    def wrong_elements(self) -> Mask:
+        """Elements outside their tolerance, or finite where the reference is not and the reverse."""
+        finite_got = np.isfinite(self.got)
+        right = np.where(self.finite, finite_got & (self.error <= self.allowed()), ~finite_got)
+        return self.compared & ~right
+
+    def wrong_lines(self) -> Mask:
+        """All compared elements of rows and columns whose Frobenius error is too large.
+
+        A correctly rounded subnormal may be off by eta however small it is, so eta * sqrt(elements) is allowed on top.
+        """
+        use = self.compared & self.finite
+        error, ref = np.where(use, self.error, 0.0), np.where(use, self.ref, 0.0)
+        wrong = np.zeros(self.got.shape, np.bool_)
+        for axis in (1, 0):
+            count = np.count_nonzero(ref, axis=axis, keepdims=True)
+            norm = np.sqrt(np.square(error).sum(axis=axis, keepdims=True))
+            limit = self.tolerance.frobenius * np.sqrt(np.square(ref).sum(axis=axis, keepdims=True))
+            limit += self.tolerance.eta * np.sqrt(count)
+            line = (count >= FROBENIUS_ELEMENTS) & ~(norm <= limit)
+            if line.any():
+                ratios = np.divide(norm, limit, out=np.full_like(norm, np.inf), where=limit > 0)
+                self.worst_line = max(self.worst_line, float(ratios[line].max()))
+            wrong |= line & use
+        return wrong
+
+    def describe(self, wrong: Mask, written: Mask) -> WrongValues:
+        """How far off and in what pattern."""
+        usable = wrong & self.finite & np.isfinite(self.got)
+        relative = usable & (self.ref != 0)
+        first = tuple(int(i) for i in np.argwhere(wrong)[0])
+        at = (first[0], first[1])
+        pattern, suggestion = classify(self.case, self.got, wrong, written=written)
+        return WrongValues(
+            max_abs=float(self.error[usable].max(initial=0.0)),
+            max_rel=float((self.error[relative] / np.abs(self.ref[relative])).max(initial=0.0)),
+            margin=self.margin(wrong),
+            wrong=int(wrong.sum()),
+            total=int(max(self.compared.sum(), wrong.sum())),
+            first=at,
+            got=float(self.got[at]),
+            want=float(self.case.reference[at]),
+            pattern=pattern,
+            suggestion=suggestion,
+        )
+
+    def margin(self, wrong: Mask) -> float:
+        """Largest error over what is allowed; inf where exactness or finiteness is violated."""
+        if self.worst_line:
+            return self.worst_line
+        allowed = self.allowed()
+        same = np.isfinite(self.got) == self.finite
+        ratio = np.divide(self.error, allowed, out=np.full(allowed.shape, np.inf), where=same & (allowed > 0))
+        return float(ratio[wrong].max())
