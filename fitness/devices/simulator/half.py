@@ -31,6 +31,8 @@ _SIGN = np.uint16(0x8000)
 _MAGNITUDE = np.uint16(0x7FFF)
 
 _BINARY: dict[str, Operation] = {"add": np.add, "sub": np.subtract, "mul": np.multiply}
+# float64 results that keep the exact one's sticky bit, for rounding toward zero.
+_ODD: dict[str, Operation] = {"add": to_odd_sum, "sub": lambda a, b: to_odd_sum(a, -b), "mul": np.multiply}
 _UNARY: dict[str, Operation] = {"ex2": np.exp2, "tanh": np.tanh}
 
 
@@ -57,7 +59,7 @@ def _single(name: str, kind: str, flags: frozenset[str]) -> Operation:
     if name in _BINARY:
         function = _BINARY[name]
         if "rz" in flags:
-            return lambda a, b: _narrow_toward_zero(kind, function(_wide(kind, a), _wide(kind, b)))
+            return lambda a, b: _narrow_toward_zero(kind, _ODD[name](_wide(kind, a), _wide(kind, b)))
         return lambda a, b: encode_16(kind, function(decode_16(kind, a), decode_16(kind, b)))
     if name in ("fma", "mad"):
         return lambda a, b, c: _fma(kind, a, b, c, flags)

@@ -113,7 +113,9 @@ def _magnitude(a: Array, top: Any) -> Array:
 
 
 def absolute(type_name: str) -> Operation:
-    """`abs`: of the most negative number, itself."""
+    """`abs`: of the most negative number, itself. There are signed types only (KeyError otherwise)."""
+    if not type_name.startswith("s"):
+        raise KeyError(f"abs.{type_name}")
     top = unsigned_type(type_name)(int(type_name[1:]) - 1)
     return lambda a: _magnitude(a, top)
 

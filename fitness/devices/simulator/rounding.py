@@ -40,7 +40,10 @@ _NAN_16 = np.uint16(0x7FFF)
 def round_integral(x: Array, mode: str) -> Array:
     """Round to an integral value: "rn" (ties to even), "rz", "rm" (down), "rp" (up), "rna" (ties away)."""
     if mode == "rna":
-        away: Array = np.copysign(np.floor(np.abs(x) + 0.5), x)
+        # Not floor(|x| + 0.5): that sum itself rounds up just below one half.
+        size = np.abs(x)
+        whole = np.floor(size)
+        away: Array = np.copysign(whole + (size - whole >= 0.5), x)
         return away
     functions = {"rn": np.rint, "rz": np.trunc, "rm": np.floor, "rp": np.ceil}
     rounded: Array = functions[mode](x)

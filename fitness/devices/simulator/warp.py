@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
+Word = NDArray[Any] | np.uint32
 
 LANES = 32
 _LANE = np.arange(LANES, dtype=np.int64)
@@ -24,13 +25,13 @@ def pack_mask(lanes: Array) -> Array:
     return np.packbits(np.ascontiguousarray(lanes), axis=-1, bitorder="little").view(np.uint32)
 
 
-def unpack_mask(mask: Array) -> Array:
+def unpack_mask(mask: Word) -> Array:
     """Uint32 of any shape that broadcasts to (G, 32) -> bool: is the lane of each column in its own mask?"""
     inside: Array = (np.asarray(mask, dtype=np.uint32) & _BIT) != 0
     return inside
 
 
-def shfl_source(mode: str, b: Array, c: Array) -> tuple[Array, Array]:
+def shfl_source(mode: str, b: Word, c: Word) -> tuple[Array, Array]:
     """Source lane and in-range predicate of `shfl.sync` for every lane.
 
     Args:
@@ -64,7 +65,7 @@ def shfl_source(mode: str, b: Array, c: Array) -> tuple[Array, Array]:
     return np.where(valid, source, _LANE), valid
 
 
-def shfl(mode: str, value: Array, b: Array, c: Array) -> tuple[Array, Array, Array]:
+def shfl(mode: str, value: Array, b: Word, c: Word) -> tuple[Array, Array, Array]:
     """`shfl.sync.<mode>.b32 d|p, a, b, c, mask`.
 
     Args:
@@ -83,7 +84,7 @@ def shfl(mode: str, value: Array, b: Array, c: Array) -> tuple[Array, Array, Arr
     return np.take_along_axis(value, source, axis=1), valid, source
 
 
-def unreadable(source: Array, active: Array, mask: Array) -> Array:
+def unreadable(source: Array, active: Array, mask: Word) -> Array:
     """Lanes whose shuffle reads a lane that is inactive or outside the membermask: undefined (G, 32) bool."""
     present = np.atleast_2d(active) & unpack_mask(mask)
     source = np.broadcast_to(source, present.shape)
@@ -91,7 +92,7 @@ def unreadable(source: Array, active: Array, mask: Array) -> Array:
     return undefined
 
 
-def missing_lanes(active: Array, mask: Array) -> Array:
+def missing_lanes(active: Array, mask: Word) -> Array:
     """Lanes named by an executing lane's membermask that do not execute (they must, or it hangs): (G, 32)."""
     active = np.atleast_2d(active)
     mask = np.broadcast_to(np.asarray(mask, dtype=np.uint32), active.shape)
@@ -100,14 +101,14 @@ def missing_lanes(active: Array, mask: Array) -> Array:
     return missing
 
 
-def ballot(predicate: Array, active: Array, mask: Array) -> Array:
+def ballot(predicate: Array, active: Array, mask: Word) -> Array:
     """`vote.sync.ballot.b32`: (G, 32) uint32, bit l set where lane l takes part and its predicate holds."""
     taking = np.atleast_2d(active) & unpack_mask(mask)
     votes = pack_mask(taking & np.atleast_2d(predicate))
     return np.broadcast_to(votes, taking.shape)
 
 
-def vote(mode: str, predicate: Array, active: Array, mask: Array) -> Array:
+def vote(mode: str, predicate: Array, active: Array, mask: Word) -> Array:
     """`vote.sync.{all,any,uni}.pred`: (G, 32) bool."""
     taking = np.atleast_2d(active) & unpack_mask(mask)
     held = np.broadcast_to(predicate, taking.shape)
@@ -123,7 +124,7 @@ def activemask(active: Array) -> Array:
     return np.broadcast_to(pack_mask(lanes), lanes.shape)
 
 
-def match_any(value: Array, active: Array, mask: Array) -> Array:
+def match_any(value: Array, active: Array, mask: Word) -> Array:
     """`match.any.sync`: mask of the taking lanes that hold the lane's value, (G, 32) uint32."""
     taking = np.atleast_2d(active) & unpack_mask(mask)
     value = np.broadcast_to(value, taking.shape)
@@ -131,7 +132,7 @@ def match_any(value: Array, active: Array, mask: Array) -> Array:
     return pack_mask(same)[..., 0]
 
 
-def match_all(value: Array, active: Array, mask: Array) -> tuple[Array, Array]:
+def match_all(value: Array, active: Array, mask: Word) -> tuple[Array, Array]:
     """`match.all.sync d|p`: (the mask, True) where all taking lanes hold one value, else (0, False)."""
     same = match_any(value, active, mask)
     taking = np.atleast_2d(active) & unpack_mask(mask)
@@ -141,7 +142,7 @@ def match_all(value: Array, active: Array, mask: Array) -> tuple[Array, Array]:
     return np.where(predicate, members, np.uint32(0)), predicate
 
 
-def redux(operation: str, type_name: str, value: Array, active: Array, mask: Array) -> Array:
+def redux(operation: str, type_name: str, value: Array, active: Array, mask: Word) -> Array:
     """`redux.sync.<op>.<type>`: add, min, max (u32, s32), and, or, xor (b32) over the taking lanes, (G, 32)."""
     taking = np.atleast_2d(active) & unpack_mask(mask)
     value = np.broadcast_to(np.asarray(value), taking.shape)
@@ -159,7 +160,7 @@ def redux(operation: str, type_name: str, value: Array, active: Array, mask: Arr
     return np.broadcast_to(reduced.view(np.uint32), taking.shape)
 
 
-def elect(active: Array, mask: Array) -> tuple[Array, Array]:
+def elect(active: Array, mask: Word) -> tuple[Array, Array]:
     """`elect.sync d|p`: (elected lane, is it this lane?), the lowest taking lane being elected, (G, 32) each."""
     taking = np.atleast_2d(active) & unpack_mask(mask)
     leader = taking.argmax(axis=1).astype(np.uint32)[:, None]
