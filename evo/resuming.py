@@ -74,7 +74,7 @@ def earlier_s(archive: Archive, run_id: str) -> float:
     starts = [_seconds(at) for at in activity["sessions"]]
     alive = [_seconds(at) for at in activity["alive"]]
     total = 0.0
-    for start, end in zip(starts, [*starts[1:], float("inf")], strict=True):
+    for start, end in zip(starts, [*starts[1:], float("inf")], strict=False):
         total += max((moment for moment in alive if start <= moment < end), default=start) - start
     return total
 
