@@ -20,8 +20,9 @@ import threading
 import traceback
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import IO, Literal
+from typing import IO
 
+from fitness.devices import open_device
 from fitness.devices.device import Device
 from fitness.gpu import load
 from fitness.kernel import Kernel
@@ -39,9 +40,9 @@ _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NU
 
 @dataclass(frozen=True)
 class DeviceSpec:
-    """Which device a worker opens: `kind` "simulator", and the card by name ("H200")."""
+    """Which device a worker opens: `kind` as in `fitness.devices.DEVICES`, and the card by name ("H200")."""
 
-    kind: Literal["simulator"]
+    kind: str
     gpu: str
 
 
@@ -120,13 +121,6 @@ class Fault:
 
 
 Message = Ready | Entered | Answer | OutOfMemory | Fault
-
-
-def open_device(spec: DeviceSpec) -> Device:
-    """The device a spec names."""
-    from fitness.devices.simulator.simulator import Simulator
-
-    return Simulator(load(spec.gpu))
 
 
 # -- the parent's side --------------------------------------------------------------------------------------------
@@ -278,7 +272,7 @@ def main(arguments: list[str]) -> int:
     connection = Connection(int(arguments[0]))
     spec, limits = connection.recv()
     _limit(limits)
-    device = open_device(spec)
+    device = open_device(spec.kind, load(spec.gpu))
     with contextlib.suppress(EOFError, BrokenPipeError):  # the parent is gone or has had enough
         connection.send(Ready())
         while True:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from importlib import resources
+from os.path import commonprefix
 
 from fitness.compiler.nvrtc import CANDIDATE
 from fitness.compiler.ptx import source_line
@@ -119,8 +120,14 @@ def api_names() -> tuple[str, ...]:
 def nearest(name: str) -> str | None:
     """The real name most like `name`, None where nothing is close."""
     # PTX modifiers are short: one transposed letter of four is a ratio of 0.75.
-    matches = difflib.get_close_matches(name, api_names(), n=1, cutoff=0.7 if name.startswith(".") else 0.8)
-    return matches[0] if matches else None
+    cutoff = 0.7 if name.startswith(".") else 0.8
+    matches = difflib.get_close_matches(name, api_names(), n=5, cutoff=cutoff)
+
+    def likeness(real: str) -> tuple[float, int]:
+        # Between equally similar names, the one that begins alike: atomicAd means atomicAdd, not atomicAnd.
+        return difflib.SequenceMatcher(None, real, name).ratio(), len(commonprefix([name, real]))
+
+    return max(matches, key=likeness, default=None)
 
 
 _ENTRY = re.compile(r"Compiling entry function '([^']+)'")

@@ -24,7 +24,7 @@ PASSWD = '"/etc/passwd"'
         f"#import {PASSWD}",
         f"#embed {PASSWD}",
         f"#if __has_include({PASSWD})\n#endif",
-        f"#if __has_include P\n#endif",
+        "#if __has_include P\n#endif",
         '#include "../secret.h"',
         "#include <cuda/std/../../../../../../etc/passwd>",
         "#include <cub/cub.cuh>",
