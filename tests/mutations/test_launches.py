@@ -1,0 +1,41 @@
+"""What headers say of a task before anything is compiled."""
+
+from __future__ import annotations
+
+import fitness.gpu
+from mutations.launches import active_launches, launchable, live_params, names_at
+from mutations.testing import nm24_task, seed_kernel
+
+TASK = nm24_task()
+H200 = fitness.gpu.load("H200")
+
+
+def test_the_launches_of_a_shape_follow_its_condition() -> None:
+    kernel = seed_kernel("spmm/nm24_mma_sp").with_params({"SMALL_N": 32, "S_SPLITK": 2})
+    names = {launch.kernel for launch in active_launches(kernel, names_at(kernel, TASK, TASK.shapes[0], H200))}
+    assert names == {"spmm_small", "reduce_small"}
+    names = {launch.kernel for launch in active_launches(kernel, names_at(kernel, TASK, TASK.shapes[1], H200))}
+    assert names == {"spmm"}
+
+
+def test_params_are_live_where_their_launch_runs() -> None:
+    kernel = seed_kernel("spmm/nm24_mma_sp").with_params({"SMALL_N": 32})
+    small = live_params(kernel, TASK, H200, (TASK.shapes[0],))
+    large = live_params(kernel, TASK, H200, (TASK.shapes[1],))
+    assert "S_BM" in small
+    assert "BM" not in small
+    assert "BM" in large
+    assert "S_BM" not in large
+    assert "SMALL_N" in small
+    assert "SMALL_N" in large
+
+
+def test_params_only_the_code_mentions_are_always_live() -> None:
+    kernel = seed_kernel("spmm/nm24_mma_sp_fragment")
+    assert "GROUP" in live_params(kernel, TASK, H200, (TASK.shapes[0],))
+
+
+def test_what_a_smaller_card_cannot_hold_is_not_launchable() -> None:
+    kernel = seed_kernel("spmm/nm24_mma_sp").with_params({"BM": 128, "BN": 128, "WM": 64, "WN": 32, "STAGES": 6})
+    assert launchable(kernel, TASK, H200)
+    assert not launchable(kernel, TASK, fitness.gpu.load("L40S"))
