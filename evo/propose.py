@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping, Sequence
 
 import mutations
@@ -10,6 +9,7 @@ from evo.archive import Entry, Refused
 from evo.errors import EvoError
 from evo.ledger import RunLedger
 from evo.population import Share
+from fitness.registry import UnknownNameError
 from mutations.operator import Candidate, Context, Judged, Operator, Plan, Refusal
 
 REPROPOSALS = 8
@@ -51,12 +51,10 @@ def propose(plan: Plan, operator: Operator, parents: Sequence[Judged], context: 
 
 
 def _load(name: str) -> Operator:
-    path = mutations.OPERATORS.get(name, name)
-    module_name, _, class_name = path.partition(":")
     try:
-        operator: Operator = getattr(importlib.import_module(module_name), class_name)()
-    except (ImportError, AttributeError, TypeError) as error:
-        raise EvoError(f"operator {name} ({path}) cannot be loaded: {error}", 'write "module:Class"') from error
+        operator = mutations.load_operator(name)
+    except (UnknownNameError, TypeError) as error:
+        raise EvoError(f"operators.{name} cannot be loaded: {error}", 'write a known name or "module:Class"') from error
     if not callable(getattr(operator, "propose", None)) or not isinstance(getattr(operator, "arity", None), int):
-        raise EvoError(f"operator {name} ({path}) is no operator", "it needs name, arity and propose()")
+        raise EvoError(f"operators.{name} is no operator", "it needs name, arity and propose()")
     return operator
