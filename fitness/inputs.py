@@ -100,7 +100,7 @@ class Operands:
     def held_bytes(self) -> int:
         """Memory it holds or will hold, reference and scale included."""
         packed = sum(array.nbytes for arrays in self._packed.values() for array in arrays.values())
-        return self.w.nbytes + self.x.nbytes + packed + 16 * self.w.shape[0] * self.x.shape[1]
+        return int(self.w.nbytes + self.x.nbytes + packed + 16 * self.w.shape[0] * self.x.shape[1])
 
     @cached_property
     def finite(self) -> bool:
@@ -286,7 +286,8 @@ def _values(shape: tuple[int, int], data: str, rng: Generator, *, nonzero: bool)
     if data == "integers":
         sizes = rng.integers(1 if nonzero else 0, 3, shape, dtype=np.int8)
         signs = rng.choice(np.array([-1, 1], np.int8), shape)
-        return (sizes * signs).astype(np.float32)
+        values: NDArray[np.float32] = (sizes * signs).astype(np.float32)
+        return values
     if data in ("positive", "overflow"):
         return rng.random(shape, dtype=np.float32) * np.float32(0.75) + np.float32(0.25)
     values = rng.standard_normal(shape, dtype=np.float32)
