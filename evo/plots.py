@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 COLUMN_WIDTH_IN = 3.4
 _HEIGHT_IN = 2.55
+_NARROW = 8.0  # an axis over fewer octaves than three gets ticks between the powers of two
 _BLUE, _VERMILION, _GREY = "#0072B2", "#D55E00", "#5f5f5f"
 _STYLE: Any = {  # matplotlib types the keys as literals
     "font.family": "DejaVu Sans",
@@ -237,9 +238,10 @@ def _draw_marks(axes: Axes, history: History) -> None:
         _draw_mark(axes, history.floor_speedup, "roofline floor", (0, (6, 2, 1, 2)), above=True)
     top, bottom = _limits(history)
     axes.set_ylim(bottom, top)
-    axes.yaxis.set_major_locator(LogLocator(base=2))
+    narrow = top / bottom < _NARROW
+    axes.yaxis.set_major_locator(LogLocator(base=2, subs=(1.0, 1.5) if narrow else (1.0,)))
     axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(FuncFormatter(_factor))
+    axes.yaxis.set_major_formatter(FuncFormatter(_decimal if narrow else _factor))
 
 
 def _draw_mark(axes: Axes, height: float, text: str, dashes: tuple[int, tuple[int, ...]], *, above: bool) -> None:
@@ -255,6 +257,11 @@ def _draw_mark(axes: Axes, height: float, text: str, dashes: tuple[int, tuple[in
         ha="right",
         va="bottom" if above else "top",
     )
+
+
+def _decimal(value: float, _position: int) -> str:
+    """1.5 -> "1.5"."""
+    return f"{value:g}"
 
 
 def _factor(value: float, _position: int) -> str:

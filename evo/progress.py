@@ -30,8 +30,9 @@ _REFRESH_S = 0.25
 
 
 def shape_text(shape: Mapping[str, int]) -> str:
-    """{"M": 4096, "K": 4096, "N": 16} -> "M=4096 K=4096 N=16"."""
-    return " ".join(f"{name}={size}" for name, size in shape.items())
+    """{"M": 4096, "N": 16, "K": 4096} -> "M=4096 K=4096 N=16": W first, then X; other names after them."""
+    order = [name for name in "MKN" if name in shape] + [name for name in shape if name not in "MKN"]
+    return " ".join(f"{name}={shape[name]}" for name in order)
 
 
 def time_text(time_us: float) -> str:
@@ -127,11 +128,18 @@ def generation_line(stats: GenerationStats, state: State, clock: str) -> str:
 
 
 def event_line(kind: str, data: Mapping[str, object]) -> str:
-    """An event in one line: its kind and its data."""
+    """An event in one line."""
+    if kind == "confirmed":
+        return f"confirmed #{data['n']}: {data['speedup']:.2f}x baseline"
+    if kind == "refuted":
+        findings = data.get("findings")
+        why = findings[0]["message"] if isinstance(findings, list) and findings else data.get("outcome", "")
+        return f"refuted #{data['n']}: {why}"
+    if kind == "seed_failed":
+        return f"seed {data['seed']} is not valid: {data['outcome']}, {data['why']}"
     message = data.get("message")
-    if message is not None:
-        return f"{kind.replace('_', ' ')}: {message}"
-    return f"{kind.replace('_', ' ')}: " + ", ".join(f"{key} {value}" for key, value in data.items())
+    text = str(message) if message is not None else ", ".join(f"{key} {value}" for key, value in data.items())
+    return f"{kind.replace('_', ' ')}: {text}"
 
 
 class PlainProgress:

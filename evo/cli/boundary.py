@@ -25,6 +25,7 @@ _DISK = {
     errno.EPERM: ("permission denied", "run in a folder you may write to"),
     errno.ENOENT: ("no such file or folder", "check the path"),
     errno.ENOTDIR: ("a part of the path is a file, not a folder", "check the path"),
+    errno.EEXIST: ("is a file, not a folder", "choose another path"),
     errno.EISDIR: ("is a folder", "give the path of a file"),
 }
 

@@ -95,6 +95,33 @@ def test_times_have_units(time_us: float, text: str) -> None:
     assert progress.time_text(time_us) == text
 
 
+@pytest.mark.parametrize(
+    ("kind", "data", "text"),
+    [
+        ("confirmed", {"n": 6, "speedup": 1.4855, "findings": []}, "confirmed #6: 1.49x baseline"),
+        (
+            "refuted",
+            {"n": 6, "speedup": None, "findings": [{"message": "wrong at N = 33"}]},
+            "refuted #6: wrong at N = 33",
+        ),
+        ("refuted", {"n": 6, "outcome": "TimedOut"}, "refuted #6: TimedOut"),
+        (
+            "seed_failed",
+            {"seed": "x", "outcome": "WrongResult", "why": "zeros"},
+            "seed x is not valid: WrongResult, zeros",
+        ),
+        ("warning", {"message": "small headroom"}, "warning: small headroom"),
+        ("model_lost", {"model": "gpt-5", "tries": 3}, "model lost: model gpt-5, tries 3"),
+    ],
+)
+def test_events_in_words(kind: str, data: dict[str, object], text: str) -> None:
+    assert progress.event_line(kind, data) == text
+
+
+def test_shapes_name_the_weights_first() -> None:
+    assert progress.shape_text({"M": 1, "N": 2, "K": 3, "B": 4}) == "M=1 K=3 N=2 B=4"
+
+
 def test_first_lines_say_device_clock_model_cap_archive_and_seeds() -> None:
     text = "\n".join(progress.start_lines(INFO, "set OPENAI_API_KEY"))
     for words in (

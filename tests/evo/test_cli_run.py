@@ -1,0 +1,283 @@
+"""`evo run` from the outside, on an evaluator that answers at once; the real one is in test_cli_smoke.py."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import TracebackType
+
+import pytest
+from click.testing import CliRunner
+
+from evo.archive import Archive
+from evo.cli import jobs
+from evo.cli.boundary import INTERRUPTED
+from evo.cli.experiments import find
+from evo.cli.group import cli
+from evo.pool import CandidateLimits, DeviceSpec
+from fitness import gpu as gpus
+from fitness.evaluate import Prepared
+from fitness.kernel import Kernel
+from fitness.outcome import Gate, Outcome, Resources, Timed, Timing
+from fitness.task import Task
+
+
+class InstantPool:
+    """Judges a kernel by its id: right, and as fast as the hash says."""
+
+    interrupt_at: int | None = None
+    judged = 0
+
+    def __init__(self, device: DeviceSpec, workers: int, limits: CandidateLimits | None = None) -> None:
+        del limits
+        self.device, self.workers = device, workers
+
+    def __enter__(self) -> InstantPool:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def worker_pids(self) -> tuple[int, ...]:
+        return tuple(range(self.workers))
+
+    def prepare(self, task: Task, kernels: Iterable[tuple[int, Kernel]]) -> Iterator[tuple[int, Prepared | Outcome]]:
+        del task
+        for n, kernel in kernels:
+            yield n, Prepared(kernel.id)
+
+    def judge(
+        self,
+        task: Task,
+        kernels: Iterable[tuple[int, Kernel]],
+        depth: Gate = Gate.TIMING,
+        incumbent_us: float | None = None,
+        *,
+        full: bool = False,
+    ) -> Iterator[tuple[int, Outcome]]:
+        del incumbent_us, full
+        card = gpus.load(self.device.gpu)
+        for n, kernel in kernels:
+            if self.interrupt_at is not None and type(self).judged >= self.interrupt_at:
+                raise KeyboardInterrupt
+            type(self).judged += 1
+            factor = 1.5 + int(kernel.id[:4], 16) / 0xFFFF
+            timings = []
+            for shape in task.shapes:
+                floor_us = task.floor_us(shape, card)
+                time_us = factor * floor_us
+                timings.append(Timing(shape, "modelled", time_us, time_us, time_us, floor_us, 1.0, 1.0, "DRAM"))
+            yield n, Timed(depth, code_key=kernel.id, timings=tuple(timings), resources=Resources(32, 0, 0, 1.0))
+
+
+@pytest.fixture(autouse=True)
+def instant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> type[InstantPool]:
+    kind = type("InstantPool", (InstantPool,), {})
+    monkeypatch.setattr(jobs, "Pool", kind)
+    monkeypatch.chdir(tmp_path)
+    return kind
+
+
+def run(*arguments: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(cli, ["run", *arguments])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+def only_run() -> str:
+    with Archive.open("runs/archive.db", readonly=True) as archive:
+        (found,) = archive.runs()
+    return found.id
+
+
+def test_a_run_says_what_it_does_and_leaves_its_folder() -> None:
+    code, out, err = run("smoke")
+    assert code == 0, err
+    name = only_run()
+    for words in (
+        "smoke is not here; using the experiment that comes with evo",
+        f"run       {name}",
+        "device    simulator of H200 (sm_90a)",
+        "clock     modelled",
+        "model     none; ",
+        "archive   runs/archive.db",
+        "generation 2/2",
+        "M=128 K=128 N=16",
+        "geometric mean",
+        f"next      evo lineage {name}/",
+        f"evo plot {name}",
+    ):
+        assert words in out
+    files = {path.name for path in (Path("runs") / name).iterdir()}
+    assert files == {"best.cu", "best.ptx", "plot.png", "plot.pdf", "plot.csv", "report.md"}
+    assert err == ""
+
+
+def test_json_is_all_there_is_on_stdout() -> None:
+    code, out, err = run("smoke", "--json")
+    assert code == 0
+    result = json.loads(out)
+    assert result["run"] == only_run()
+    assert result["status"] == "finished"
+    assert result["clock"] == "modelled"
+    assert result["speedup"] > 0
+    assert len(result["shapes"]) == 2
+    assert "generation 1/2" in err
+
+
+def test_quiet_shows_only_the_result() -> None:
+    code, out, _ = run("smoke", "--quiet")
+    assert code == 0
+    assert "geometric mean" in out
+    assert "generation 1" not in out
+
+
+def test_set_changes_one_key() -> None:
+    assert run("smoke", "--set", "search.generations=1", "--set", "name=other", "--quiet")[0] == 0
+    with Archive.open("runs/archive.db", readonly=True) as archive:
+        (found,) = archive.runs("other")
+    assert found.experiment["search"]["generations"] == 1
+
+
+def test_dry_run_spends_nothing_and_says_what_would_happen(instant: type[InstantPool]) -> None:
+    code, out, _ = run("smoke", "--dry-run")
+    assert code == 0
+    for words in (
+        "seed      spmm/",
+        "baseline  gemm/dense_mma_pipelined",
+        "headroom  ",
+        "cost      at most 10 candidates",
+    ):
+        assert words in out
+    assert instant.judged == 3  # two seeds and the baseline
+    assert not Path("runs").exists()
+
+
+def test_dry_run_as_json() -> None:
+    _, out, _ = run("smoke", "--dry-run", "--json")
+    forecast = json.loads(out)
+    assert forecast["headroom"] >= 1.5
+    assert [seed["verdict"] for seed in forecast["seeds"]] == ["Timed", "Timed"]
+
+
+def test_several_experiments_share_the_first_ones_budget() -> None:
+    setting = ("--set", "budget.evaluations=14")
+    code, out, _ = run("smoke", "smoke", *setting, "--json")
+    assert code == 0
+    first, second = json.loads(out)
+    assert first["judged"] > 4
+    assert 2 <= second["judged"] < first["judged"]
+    assert first["judged"] + second["judged"] <= 14
+
+
+def test_all_experiments_are_checked_before_one_is_run() -> None:
+    code, out, err = run("smoke", "missing.toml")
+    assert code == 1
+    assert "generation" not in out
+    assert err.startswith("evo: missing.toml: no such file")
+
+
+def test_ctrl_c_keeps_everything_and_resume_goes_on(instant: type[InstantPool]) -> None:
+    instant.interrupt_at = 6
+    code, out, _ = run("smoke")
+    assert code == INTERRUPTED
+    assert "next      evo run smoke --resume" in out
+    instant.interrupt_at = None
+    code, out, _ = run("smoke", "--resume")
+    assert code == 0
+    assert "resumed with" in out
+    with Archive.open("runs/archive.db", readonly=True) as archive:
+        (found,) = archive.runs()
+        assert found.status == "finished"
+        assert len(archive.entries(found.id)) == 10  # two seeds, two generations of four
+
+
+def test_resume_refuses_a_changed_experiment() -> None:
+    run("smoke", "--quiet", "--set", "budget.evaluations=4")
+    code, _, err = run("smoke", "--resume", "--set", "search.children=5")
+    assert code == 1
+    assert "search.children" in err
+
+
+BAD = {
+    "no TOML": ("name = ", "is not valid TOML"),
+    "unknown key": ('name = "x"\n[serach]\n[task]\nop = "spmm"\n', 'serach: unknown key; did you mean "search"?'),
+    "unknown op": ('name = "x"\n[task]\nop = "spm"\nshapes = [{M=64,K=64,N=8}]\n', "spmm"),
+    "impossible shape": (
+        'name = "x"\n[task]\nop = "spmm"\npattern = {kind="nm",n=2,m=4}\ndtype="float16"\n'
+        'shapes = [{M=64,K=30,N=8}]\nseeds=["spmm/nm24_*"]\n',
+        "K",
+    ),
+    "no such seed": (
+        'name = "x"\n[task]\nop = "spmm"\npattern = {kind="nm",n=2,m=4}\ndtype="float16"\n'
+        'shapes = [{M=64,K=64,N=8}]\nseeds=["spmm/nm25_*"]\n',
+        "nm25_*",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_experiment_is_refused_in_clear_lines(case: str) -> None:
+    text, words = BAD[case]
+    Path("bad.toml").write_text(text, encoding="utf-8")
+    code, _, err = run("bad.toml")
+    assert code == 1
+    assert words in err
+    assert all(line.startswith("evo: ") for line in err.splitlines())
+    assert "Traceback" not in err
+
+
+def test_cuda_is_refused_not_swapped() -> None:
+    code, _, err = run("smoke", "--set", "device.kind=cuda")
+    assert code == 1
+    assert 'device.kind: "cuda" is not in this version' in err
+
+
+def test_an_archive_that_is_not_sqlite() -> None:
+    Path("notes.db").write_text("these are my notes, not a database" * 50, encoding="utf-8")
+    code, _, err = run("smoke", "--archive", "notes.db")
+    assert code == 1
+    assert "not an SQLite database" in err
+    assert Path("notes.db").read_text(encoding="utf-8").startswith("these are my notes")
+
+
+def test_a_database_of_someone_else() -> None:
+    with sqlite3.connect("other.db") as other:
+        other.execute("create table pets (name text)")
+    code, _, err = run("smoke", "--archive", "other.db")
+    assert code == 1
+    assert "not an archive of evo" in err
+
+
+def test_an_archive_of_a_newer_version() -> None:
+    Archive.open("new.db").close()
+    with sqlite3.connect("new.db") as newer:
+        newer.execute("pragma user_version = 99")
+    code, _, err = run("smoke", "--archive", "new.db")
+    assert code == 1
+    assert "newer evo" in err
+
+
+def test_a_folder_that_cannot_be_made() -> None:
+    Path("runs").write_text("a file", encoding="utf-8")
+    code, _, err = run("smoke")
+    assert code == 1
+    assert len(err.splitlines()) == 1
+    assert "runs" in err
+
+
+def test_left_over_budget_of_a_run_that_used_everything_up() -> None:
+    code, out, _ = run("smoke", "smoke", "--set", "budget.evaluations=6")
+    assert code == 0
+    assert "the shared budget is used up" in out
+
+
+def test_no_llm_without_other_operators_is_an_error() -> None:
+    text = Path(find("smoke").path).read_text(encoding="utf-8")
+    Path("own.toml").write_text(text, encoding="utf-8")
+    assert run("own.toml", "--no-llm", "--quiet")[0] == 0
