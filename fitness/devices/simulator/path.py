@@ -17,24 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fitness.devices.simulator.counters import Op
+from fitness.devices.simulator.pipes import Timing
 
 _LONGEST_PERIOD = 16  # basic blocks of one iteration of a loop
 _MOST_ITERATIONS = 24  # followed before the last ones are taken as typical
 _FENCES = frozenset({"barrier", "fence", "cp_async_wait", "cp_async_commit", "bulk"})
-
-
-@dataclass(frozen=True)
-class Timing:
-    """How one instruction behaves in its pipe.
-
-    Attributes:
-        pipe: name of the pipe; occupancy: clocks before it takes this warp's next instruction.
-        latency: clocks from issue to a usable result (0 where there is none).
-    """
-
-    pipe: str
-    occupancy: float
-    latency: float
 
 
 @dataclass

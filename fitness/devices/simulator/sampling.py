@@ -1,0 +1,55 @@
+"""Which blocks of a grid to simulate when costs are wanted and results are not.
+
+One block per equal stratum of the grid, at a seeded place within it, the first and the last block always: every part of
+the grid weighs the same, so means over the sample are means of the grid. Positions are relative, so a launch at
+reduced K is sampled at the same places as the full one.
+"""
+
+from __future__ import annotations
+
+import random
+
+from fitness.devices.device import ResolvedLaunch
+
+BLOCKS = 16
+_SEED = 20
+
+
+def sample_blocks(launch: ResolvedLaunch, count: int = BLOCKS, *, seed: int = _SEED) -> tuple[int, ...]:
+    """Linear indices (x fastest) of the blocks to simulate, ascending.
+
+    Clusters are taken whole. Cooperative launches run all their blocks, for these wait for one another.
+
+    Args:
+        launch: a resolved launch.
+        count: blocks wanted; fewer where the grid is smaller, more where clusters ask for it.
+        seed: of the places within the strata.
+    """
+    total = launch.grid[0] * launch.grid[1] * launch.grid[2]
+    if launch.cooperative or total <= count:
+        return tuple(range(total))
+    cluster = launch.cluster[0] * launch.cluster[1] * launch.cluster[2]
+    places = _places(max(2, -(-count // cluster)), seed)
+    clusters = total // cluster
+    chosen = sorted({min(clusters - 1, int(place * clusters)) for place in places})
+    return tuple(sorted({block for index in chosen for block in _members(launch, index)}))
+
+
+def _places(count: int, seed: int) -> list[float]:
+    """Relative positions in [0, 1): 0, one per inner stratum, and just below 1."""
+    rng = random.Random(seed)
+    inner = [(i + rng.random()) / count for i in range(1, count - 1)]
+    return [0.0, *inner, 1.0 - 1e-9]
+
+
+def _members(launch: ResolvedLaunch, index: int) -> list[int]:
+    """Linear block indices of the index-th cluster."""
+    grid, cluster = launch.grid, launch.cluster
+    nx, ny = grid[0] // cluster[0], grid[1] // cluster[1]
+    x0, y0, z0 = index % nx * cluster[0], index // nx % ny * cluster[1], index // (nx * ny) * cluster[2]
+    return [
+        x + grid[0] * (y + grid[1] * z)
+        for z in range(z0, z0 + cluster[2])
+        for y in range(y0, y0 + cluster[1])
+        for x in range(x0, x0 + cluster[0])
+    ]

@@ -1,0 +1,109 @@
+"""Modelled time of a whole program: which blocks to simulate at which K, then the cost model per launch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from fitness.devices.device import Checks, Execution, Inputs, Measurement, Program, Timeable
+from fitness.devices.simulator.cost import LaunchTime, modelled_time
+from fitness.devices.simulator.counters import CounterError, LaunchCounters
+from fitness.devices.simulator.limiter import sentence
+from fitness.devices.simulator.sampling import BLOCKS, sample_blocks
+from fitness.gpu import Gpu
+
+STEPS = 50_000_000
+
+
+class CostRunError(RuntimeError):
+    """A program did not finish while it was costed; `execution` says why. A verdict on the kernel, for the caller."""
+
+    def __init__(self, execution: Execution) -> None:
+        first = execution.findings[0].message if execution.findings else execution.ended
+        super().__init__(f"costing run ended with {execution.ended!r}: {first}")
+        self.execution = execution
+
+
+class Runner(Protocol):
+    """What is needed of the simulator."""
+
+    @property
+    def gpu(self) -> Gpu:
+        """The card modelled."""
+
+    def run(self, program: Program, inputs: Inputs, checks: Checks) -> Execution:
+        """See `Device.run`; with `checks.counters`, `Execution.counters` holds a LaunchCounters per launch."""
+
+
+@dataclass(frozen=True)
+class ProgramTime:
+    """Modelled time of a program: its launches' and what its memsets cost, microseconds."""
+
+    launches: tuple[LaunchTime, ...]
+    memset_us: float
+
+    @property
+    def time_us(self) -> float:
+        """Sum of launches and memsets."""
+        return self.memset_us + sum(launch.time_us for launch in self.launches)
+
+
+def model_program(runner: Runner, subject: Timeable, *, blocks: int = BLOCKS) -> Measurement:
+    """Modelled time of one subject.
+
+    Args:
+        runner: the simulator.
+        subject: the program at full size and, if K is reducible, at two or more reduced K.
+        blocks: simulated per launch.
+
+    Raises:
+        CostRunError: the program did not finish (out of bounds, trap, step budget).
+    """
+    time = program_time(runner, subject, blocks=blocks)
+    slowest = max(time.launches, key=lambda launch: launch.time_us)
+    limiter = sentence(slowest, runner.gpu.sms)
+    if len(time.launches) > 1:
+        limiter = f"{slowest.entry} ({100 * slowest.time_us / time.time_us:.0f} % of the time): {limiter}"
+    occupancy = min(launch.occupancy.fraction for launch in time.launches)
+    return Measurement(time.time_us, time.time_us, time.time_us, limiter=limiter, occupancy=occupancy)
+
+
+def program_time(runner: Runner, subject: Timeable, *, blocks: int = BLOCKS) -> ProgramTime:
+    """The same with everything the model knows about each launch (arguments as of `model_program`)."""
+    variants = subject.reduced or ((1.0, subject.program, subject.inputs),)
+    runs = [(scale, _run(runner, program, inputs, blocks)) for scale, program, inputs in variants]
+    launches = subject.program.launches
+    if any(len(counters) != len(launches) for _, counters in runs):
+        raise CounterError("a program at reduced K has other launches than at full K")
+    scratch = frozenset(workspace.name for workspace in subject.program.workspaces)
+    times = tuple(
+        modelled_time(
+            runner.gpu,
+            launch,
+            subject.program.compiled.entries[launch.entry],
+            [(scale, counters[i]) for scale, counters in runs],
+            workspaces=scratch,
+        )
+        for i, launch in enumerate(launches)
+    )
+    return ProgramTime(times, _memsets(runner.gpu, subject))
+
+
+def _run(runner: Runner, program: Program, inputs: Inputs, blocks: int) -> Sequence[LaunchCounters]:
+    chosen = tuple(sample_blocks(launch, blocks) for launch in program.launches)
+    checks = Checks(races=False, uninitialised=False, counters=True, blocks=chosen, steps=STEPS)
+    execution = runner.run(program, inputs, checks)
+    if execution.ended != "finished":
+        raise CostRunError(execution)
+    if execution.counters is None:
+        raise CounterError("the simulator was asked for counters and gave none")
+    return execution.counters
+
+
+def _memsets(gpu: Gpu, subject: Timeable) -> float:
+    """A memset is a small kernel of its own: a launch and its bytes at DRAM speed."""
+    sizes = {name: array.nbytes for name, array in [*subject.inputs.buffers.items(), *subject.inputs.outputs.items()]}
+    sizes |= {workspace.name: workspace.bytes for workspace in subject.program.workspaces}
+    names = [name for launch in subject.program.launches for name in launch.memset]
+    return sum(gpu.launch_us + sizes[name] / (gpu.model["dram_gb_per_s"] * 1e3) for name in names)
