@@ -156,8 +156,11 @@ class _Evaluation:
         return Cost(self.compile_s, time.perf_counter() - self.started)
 
     def concluded(self, outcome: Outcome) -> Outcome:
-        findings = tuple(dict.fromkeys((*outcome.findings, *self.notes)))
-        return replace(outcome, findings=findings, cost=self.cost(), code_key=self.code_key)
+        findings: list[Finding] = []
+        for finding in (*outcome.findings, *self.notes):
+            if finding not in findings:
+                findings.append(finding)
+        return replace(outcome, findings=tuple(findings), cost=self.cost(), code_key=self.code_key)
 
     # -- gates 1 to 3 -------------------------------------------------------------------------------------------------
 

@@ -58,8 +58,12 @@ def fit(target: Shape, domain: Iterable[Expression]) -> dict[str, int]:
     if all(condition.evaluate(target) for condition in conditions):
         return dict(target)
     names = list(target)
+    constrained = frozenset().union(*(condition.names for condition in conditions))
     choices = []
     for name in names:
+        if name not in constrained:
+            choices.append([target[name]])
+            continue
         own = [condition for condition in conditions if condition.names == {name}]
         values = [v for v in _around(target[name]) if all(condition.evaluate({name: v}) for condition in own)]
         choices.append(values[:24])

@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from importlib import resources
-from os.path import commonprefix
 
 from fitness.compiler.nvrtc import CANDIDATE
 from fitness.compiler.ptx import source_line
@@ -125,9 +124,14 @@ def nearest(name: str) -> str | None:
 
     def likeness(real: str) -> tuple[float, int]:
         # Between equally similar names, the one that begins alike: atomicAd means atomicAdd, not atomicAnd.
-        return difflib.SequenceMatcher(None, real, name).ratio(), len(commonprefix([name, real]))
+        return difflib.SequenceMatcher(None, real, name).ratio(), _begin_alike(name, real)
 
     return max(matches, key=likeness, default=None)
+
+
+def _begin_alike(one: str, other: str) -> int:
+    """How many characters they share at the start."""
+    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 _ENTRY = re.compile(r"Compiling entry function '([^']+)'")
