@@ -1,5 +1,5 @@
 /*---
-about       = "Dense GEMM on tensor cores: multi-stage cp.async pipeline, swizzled ldmatrix, mma m16n8k16, a second tile shape for small N"
+about       = "Dense GEMM on tensor cores: cp.async pipeline, swizzled ldmatrix, mma m16n8k16, own tile for small N"
 format      = "dense"
 constraints = [
     "BM % WM == 0 and BN % WN == 0 and BK % (32 * WK) == 0",
@@ -86,7 +86,7 @@ S_SPLITK = { values = [1, 2, 3, 4, 6, 8],        default = 1 }
 template <int Bm, int Bn, int Bk, int Wm, int Wn, int Wk, int Stages, int Splits>
 struct Shape {
     static constexpr int bm = Bm, bn = Bn, bk = Bk;            // the block's tile and its step along K
-    static constexpr int wm = Wm, wn = Wn, wk = Wk;            // a warp's tile; wk warps share one, each taking its part of k
+    static constexpr int wm = Wm, wn = Wn, wk = Wk;            // a warp's tile; wk warps share one, each a part of k
     static constexpr int stages = Stages, splits = Splits;
     static constexpr int mt = wm / 16, nt = wn / 8;            // tensor-core tiles of one warp
     static constexpr int rows = bm / wm, cols = bn / wn;       // warps down and across the block's tile
@@ -120,7 +120,8 @@ struct XTile {
         }
     }
 
-    // B operand of eight columns of X (row..row+7) and 32 values of k: register i holds k + 8 * i + 2 * (lane % 4) and the next.
+    // B operand of eight columns of X (row..row+7) and 32 values of k: register i holds k + 8 * i + 2 * (lane % 4)
+    // and the next.
     static __device__ __forceinline__ void fragment(uint32_t (&b)[4], const __half* tile, int row, int k) {
         const int lane = threadIdx.x % 32;
         evo::ldmatrix_x4(b, tile + offset(row + lane % 8, k / 8 + lane / 8));
@@ -134,10 +135,12 @@ struct WTile {
     static constexpr int BYTES = S::bm * S::bk * 2;
     static constexpr int CHUNKS = S::bk / 8;
 
-    static __device__ __forceinline__ int offset(int row, int chunk) { return row * S::bk + ((chunk ^ (row & 7)) << 3); }
+    static __device__ __forceinline__ int offset(int row, int chunk) {
+        return row * S::bk + ((chunk ^ (row & 7)) << 3);
+    }
 
-    static __device__ __forceinline__ void load(unsigned char* stage, const __half* values, int m0, int k0, int M, int K,
-                                                int k_end) {
+    static __device__ __forceinline__ void load(unsigned char* stage, const __half* values, int m0, int k0, int M,
+                                                int K, int k_end) {
         __half* tile = reinterpret_cast<__half*>(stage);
         constexpr int STEP = S::threads / CHUNKS;  // a thread keeps its chunk and goes STEP rows down
         const int chunk = threadIdx.x % CHUNKS, first = threadIdx.x / CHUNKS, k = k0 + chunk * 8;
@@ -160,8 +163,8 @@ struct WTile {
 
 // Fills a swizzled tile element by element: rows whose length is no multiple of eight are not 16-byte aligned.
 template <class Tile, int ROWS, int COLS, int THREADS>
-__device__ __forceinline__ void load_unaligned(__half* tile, const __half* source, int row0, int k0, int rows, int k_end,
-                                               int64_t ld) {
+__device__ __forceinline__ void load_unaligned(__half* tile, const __half* source, int row0, int k0, int rows,
+                                               int k_end, int64_t ld) {
     for (int c = threadIdx.x; c < ROWS * COLS; c += THREADS) {
         const int row = c / COLS, k = c % COLS;
         const bool inside = row0 + row < rows && k0 + k < k_end;
@@ -181,7 +184,7 @@ __device__ __forceinline__ void tile_of_block(int block, int tiles_m, int tiles_
 // endregion
 
 // region: epilogue(acc, y, m0, n0, M, N, ldy)
-// Rounds a warp's accumulators to fp16, transposes each 8x8 block in registers and stores two neighbouring rows at once.
+// Rounds a warp's accumulators to fp16, transposes each 8x8 block in registers and stores two rows at once.
 template <int MT, int NT>
 __device__ __forceinline__ void store_tile(const float (&acc)[MT][NT][4], __half* y, int m0, int n0, int M, int N,
                                            int64_t ldy) {
@@ -208,7 +211,8 @@ __device__ __forceinline__ void store_tile(const float (&acc)[MT][NT][4], __half
 
 // region: reduce(partial, y, M, N, ldy, splits)
 // Sums the split-K partial results in a fixed order, four neighbouring rows of an output column per thread and step.
-__device__ __forceinline__ void reduce_partials(const float* partial, __half* y, int M, int N, int64_t ldy, int splits) {
+__device__ __forceinline__ void reduce_partials(const float* partial, __half* y, int M, int N, int64_t ldy,
+                                                int splits) {
     const int64_t total = int64_t(M) * N;
     const int quads = evo::cdiv(M, 4);
     const bool whole = M % 4 == 0 && ldy % 4 == 0;
@@ -253,7 +257,8 @@ __device__ __forceinline__ void combine_warps(float (&acc)[S::mt][S::nt][4], flo
             for (int p = 0; p < S::wk - 1; ++p) {
                 const float* other = buffer + (p * S::rows * S::cols + tile) * (S::mt * S::nt * 128) + lane;
 #pragma unroll
-                for (int i = 0; i < S::mt * S::nt * 4; ++i) acc[i / 4 / S::nt][i / 4 % S::nt][i % 4] += other[i * 32];
+                for (int i = 0; i < S::mt * S::nt * 4; ++i)
+                    acc[i / 4 / S::nt][i / 4 % S::nt][i % 4] += other[i * 32];
             }
         }
     }
@@ -261,7 +266,8 @@ __device__ __forceinline__ void combine_warps(float (&acc)[S::mt][S::nt][4], flo
 
 // Stores a warp's unrounded accumulators as one split's contribution, laid out [split][n][m].
 template <int MT, int NT>
-__device__ __forceinline__ void store_partial(const float (&acc)[MT][NT][4], float* partial, int m0, int n0, int M, int N) {
+__device__ __forceinline__ void store_partial(const float (&acc)[MT][NT][4], float* partial, int m0, int n0, int M,
+                                              int N) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int mt = 0; mt < MT; ++mt)
@@ -276,8 +282,8 @@ __device__ __forceinline__ void store_partial(const float (&acc)[MT][NT][4], flo
 
 // One k32 step of a warp tile: two m16n8k16 products for every tile.
 template <class S>
-__device__ __forceinline__ void multiply(float (&acc)[S::mt][S::nt][4], const unsigned char* stage, const __half* x_tile,
-                                         int wm, int wn, int k) {
+__device__ __forceinline__ void multiply(float (&acc)[S::mt][S::nt][4], const unsigned char* stage,
+                                         const __half* x_tile, int wm, int wn, int k) {
     uint32_t a[2][S::mt][4];
 #pragma unroll
     for (int mt = 0; mt < S::mt; ++mt) {
@@ -297,8 +303,8 @@ __device__ __forceinline__ void multiply(float (&acc)[S::mt][S::nt][4], const un
 }
 
 template <class S, bool ALIGNED>
-__device__ __forceinline__ void gemm_tile(const __half* values, const __half* x, __half* y, float* partial, int M, int N,
-                                          int K, int64_t ldx, int64_t ldy) {
+__device__ __forceinline__ void gemm_tile(const __half* values, const __half* x, __half* y, float* partial, int M,
+                                          int N, int K, int64_t ldx, int64_t ldy) {
     extern __shared__ __align__(16) unsigned char shared[];
     using Weights = WTile<S>;
     using Activations = XTile<S::bn, S::bk, S::threads>;
@@ -354,17 +360,20 @@ __device__ __forceinline__ void gemm_tile(const __half* values, const __half* x,
 }
 
 extern "C" __global__ void __launch_bounds__(Large::threads)
-gemm(const __half* values, const __half* x, __half* y, float* partial, int M, int N, int K, int64_t ldx, int64_t ldy) {
+gemm(const __half* values, const __half* x, __half* y, float* partial, int M, int N, int K, int64_t ldx,
+     int64_t ldy) {
     gemm_tile<Large, true>(values, x, y, partial, M, N, K, ldx, ldy);
 }
 
 extern "C" __global__ void __launch_bounds__(Small::threads)
-gemm_small(const __half* values, const __half* x, __half* y, float* partial, int M, int N, int K, int64_t ldx, int64_t ldy) {
+gemm_small(const __half* values, const __half* x, __half* y, float* partial, int M, int N, int K, int64_t ldx,
+           int64_t ldy) {
     gemm_tile<Small, true>(values, x, y, partial, M, N, K, ldx, ldy);
 }
 
 extern "C" __global__ void __launch_bounds__(Unaligned::threads)
-gemm_unaligned(const __half* values, const __half* x, __half* y, float* partial, int M, int N, int K, int64_t ldx, int64_t ldy) {
+gemm_unaligned(const __half* values, const __half* x, __half* y, float* partial, int M, int N, int K, int64_t ldx,
+               int64_t ldy) {
     gemm_tile<Unaligned, false>(values, x, y, partial, M, N, K, ldx, ldy);
 }
 

@@ -29,7 +29,8 @@ constexpr int THREADS = BM / TM * (BN / TN);
 
 // Copies rows row0.. and values k0..k0+BK-1 of a K-contiguous operand; what lies outside becomes zero.
 template <int ROWS>
-__device__ __forceinline__ void load_tile(__half* tile, const __half* source, int row0, int k0, int rows, int K, int64_t ld) {
+__device__ __forceinline__ void load_tile(__half* tile, const __half* source, int row0, int k0, int rows, int K,
+                                          int64_t ld) {
     for (int c = threadIdx.x; c < ROWS * BK; c += THREADS) {
         const int r = c / BK, k = c % BK;
         const bool inside = row0 + r < rows && k0 + k < K;
@@ -56,11 +57,15 @@ gemm(const __half* values, const __half* x, __half* y, int M, int N, int K, int6
         for (int k = 0; k < BK; k += 2) {
             float2 w[TM], v[TN];
 #pragma unroll
-            for (int i = 0; i < TM; ++i)
-                w[i] = __half22float2(*reinterpret_cast<const __half2*>(w_tile + (row + i * (BM / TM)) * STRIDE + k));
+            for (int i = 0; i < TM; ++i) {
+                const __half* source = w_tile + (row + i * (BM / TM)) * STRIDE + k;
+                w[i] = __half22float2(*reinterpret_cast<const __half2*>(source));
+            }
 #pragma unroll
-            for (int j = 0; j < TN; ++j)
-                v[j] = __half22float2(*reinterpret_cast<const __half2*>(x_tile + (column + j * (BN / TN)) * STRIDE + k));
+            for (int j = 0; j < TN; ++j) {
+                const __half* source = x_tile + (column + j * (BN / TN)) * STRIDE + k;
+                v[j] = __half22float2(*reinterpret_cast<const __half2*>(source));
+            }
 #pragma unroll
             for (int i = 0; i < TM; ++i)
 #pragma unroll

@@ -47,7 +47,7 @@ SPLITK = { values = [1, 2, 4, 8],         default = 1 }
 template <int Bm, int Bn, int Bk, int Wm, int Wn, int Wk, int Stages, int Splits>
 struct Shape {
     static constexpr int bm = Bm, bn = Bn, bk = Bk;            // the block's tile and its step along K
-    static constexpr int wm = Wm, wn = Wn, wk = Wk;            // a warp's tile; wk warps share one, each taking its part of k
+    static constexpr int wm = Wm, wn = Wn, wk = Wk;            // a warp's tile; wk warps share one, each a part of k
     static constexpr int stages = Stages, splits = Splits;
     static constexpr int mt = wm / 16, nt = wn / 8;            // tensor-core tiles of one warp
     static constexpr int rows = bm / wm, cols = bn / wn;       // warps down and across the block's tile
@@ -72,7 +72,8 @@ struct XTile {
         }
     }
 
-    // B operand of eight columns of X (row..row+7) and 32 values of k: register i holds k + 8 * i + 2 * (lane % 4) and the next.
+    // B operand of eight columns of X (row..row+7) and 32 values of k: register i holds k + 8 * i + 2 * (lane % 4)
+    // and the next.
     static __device__ __forceinline__ void fragment(uint32_t (&b)[4], const __half* tile, int row, int k) {
         const int lane = threadIdx.x % 32;
         evo::ldmatrix_x4(b, tile + (row + lane % 8) * COLS + k + lane / 8 * 8);
@@ -85,7 +86,9 @@ template <class S>
 struct WTile {
     static constexpr int BYTES = S::bm * S::bk * 2;
 
-    static __device__ __forceinline__ int offset(int row, int chunk) { return row * S::bk + ((chunk ^ (row & 7)) << 3); }
+    static __device__ __forceinline__ int offset(int row, int chunk) {
+        return row * S::bk + ((chunk ^ (row & 7)) << 3);
+    }
 
     // Puts the two stored values of a group of four (a half2) at their positions; the other two become zero.
     static __device__ __forceinline__ uint2 expand(uint32_t pair, uint32_t indices) {
@@ -95,8 +98,8 @@ struct WTile {
         return make_uint2(__byte_perm(pair, 0, select & 0xffff), __byte_perm(pair, 0, select >> 16));
     }
 
-    static __device__ __forceinline__ void load(unsigned char* stage, const __half* values, const uint32_t* meta, int m0,
-                                                int k0, int M, int K, int k_end) {
+    static __device__ __forceinline__ void load(unsigned char* stage, const __half* values, const uint32_t* meta,
+                                                int m0, int k0, int M, int K, int k_end) {
         __half* tile = reinterpret_cast<__half*>(stage);
         for (int c = threadIdx.x; c < S::bm * S::bk / 16; c += S::threads) {
             const int row = c / (S::bk / 16), part = c % (S::bk / 16);
@@ -107,7 +110,8 @@ struct WTile {
                 // Word of rows m % 8 and m % 8 + 8 (low and high half) for these 16 values of k.
                 const uint32_t word = meta[(int64_t(m / 16) * (K / 64) + k / 64) * 32 + m % 8 * 4 + part % 4];
                 const uint32_t e = word >> (m / 8 % 2 * 16);
-                const uint2 g0 = expand(v.x, e), g1 = expand(v.y, e >> 4), g2 = expand(v.z, e >> 8), g3 = expand(v.w, e >> 12);
+                const uint2 g0 = expand(v.x, e), g1 = expand(v.y, e >> 4);
+                const uint2 g2 = expand(v.z, e >> 8), g3 = expand(v.w, e >> 12);
                 low = make_uint4(g0.x, g0.y, g1.x, g1.y);
                 high = make_uint4(g2.x, g2.y, g3.x, g3.y);
             }
@@ -151,7 +155,8 @@ __device__ __forceinline__ void store_tile(const float (&acc)[MT][NT][4], __half
 
 // region: reduce(partial, y, M, N, ldy, splits)
 // Sums the split-K partial results in a fixed order, one output per thread and step.
-__device__ __forceinline__ void reduce_partials(const float* partial, __half* y, int M, int N, int64_t ldy, int splits) {
+__device__ __forceinline__ void reduce_partials(const float* partial, __half* y, int M, int N, int64_t ldy,
+                                                int splits) {
     const int64_t total = int64_t(M) * N;
     for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < total; i += int64_t(gridDim.x) * blockDim.x) {
         float sum = 0.0f;
@@ -177,7 +182,8 @@ __device__ __forceinline__ void combine_warps(float (&acc)[S::mt][S::nt][4], flo
             for (int p = 0; p < S::wk - 1; ++p) {
                 const float* other = buffer + (p * S::rows * S::cols + tile) * (S::mt * S::nt * 128) + lane;
 #pragma unroll
-                for (int i = 0; i < S::mt * S::nt * 4; ++i) acc[i / 4 / S::nt][i / 4 % S::nt][i % 4] += other[i * 32];
+                for (int i = 0; i < S::mt * S::nt * 4; ++i)
+                    acc[i / 4 / S::nt][i / 4 % S::nt][i % 4] += other[i * 32];
             }
         }
     }
@@ -185,7 +191,8 @@ __device__ __forceinline__ void combine_warps(float (&acc)[S::mt][S::nt][4], flo
 
 // Stores a warp's unrounded accumulators as one split's contribution, laid out [split][n][m].
 template <int MT, int NT>
-__device__ __forceinline__ void store_partial(const float (&acc)[MT][NT][4], float* partial, int m0, int n0, int M, int N) {
+__device__ __forceinline__ void store_partial(const float (&acc)[MT][NT][4], float* partial, int m0, int n0, int M,
+                                              int N) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int mt = 0; mt < MT; ++mt)
@@ -200,8 +207,8 @@ __device__ __forceinline__ void store_partial(const float (&acc)[MT][NT][4], flo
 
 // One k32 step of a warp tile: two m16n8k16 products for every tile.
 template <class S>
-__device__ __forceinline__ void multiply(float (&acc)[S::mt][S::nt][4], const unsigned char* stage, const __half* x_tile,
-                                         int wm, int wn, int k) {
+__device__ __forceinline__ void multiply(float (&acc)[S::mt][S::nt][4], const unsigned char* stage,
+                                         const __half* x_tile, int wm, int wn, int k) {
     uint32_t a[2][S::mt][4];
 #pragma unroll
     for (int mt = 0; mt < S::mt; ++mt) {

@@ -78,7 +78,7 @@ S_SPLITK = { values = [1, 2, 3, 4, 6, 8],        default = 1 }
 template <int Bm, int Bn, int Bk, int Wm, int Wn, int Wk, int Stages, int Splits>
 struct Shape {
     static constexpr int bm = Bm, bn = Bn, bk = Bk;            // the block's tile and its step along K
-    static constexpr int wm = Wm, wn = Wn, wk = Wk;            // a warp's tile; wk warps share one, each taking its part of k
+    static constexpr int wm = Wm, wn = Wn, wk = Wk;            // a warp's tile; wk warps share one, each a part of k
     static constexpr int stages = Stages, splits = Splits;
     static constexpr int mt = wm / 16, nt = wn / 8;            // tensor-core tiles of one warp
     static constexpr int rows = bm / wm, cols = bn / wn;       // warps down and across the block's tile
@@ -111,7 +111,8 @@ struct XTile {
         }
     }
 
-    // B operand of eight columns of X (row..row+7) and 32 values of k: register i holds k + 8 * i + 2 * (lane % 4) and the next.
+    // B operand of eight columns of X (row..row+7) and 32 values of k: register i holds k + 8 * i + 2 * (lane % 4)
+    // and the next.
     static __device__ __forceinline__ void fragment(uint32_t (&b)[4], const __half* tile, int row, int k) {
         const int lane = threadIdx.x % 32;
         evo::ldmatrix_x4(b, tile + offset(row + lane % 8, k / 8 + lane / 8));
@@ -130,8 +131,8 @@ struct WTile {
         return row * (S::bk / 2) + ((chunk ^ flip) << 3);
     }
 
-    static __device__ __forceinline__ void load(unsigned char* stage, const __half* values, const uint32_t* meta, int m0,
-                                                int k0, int M, int K, int k_end) {
+    static __device__ __forceinline__ void load(unsigned char* stage, const __half* values, const uint32_t* meta,
+                                                int m0, int k0, int M, int K, int k_end) {
         __half* tile = reinterpret_cast<__half*>(stage);
         const int last = evo::cdiv(M, 16) * 16 - 1;
         constexpr int STEP = S::threads / CHUNKS;  // a thread keeps its chunk and goes STEP rows down
@@ -154,7 +155,8 @@ struct WTile {
     }
 
     // A operand of rows row..row+15: 16 stored values a row, those of the k32 step `half` of block kb.
-    static __device__ __forceinline__ void fragment(uint32_t (&a)[4], const unsigned char* stage, int row, int kb, int half) {
+    static __device__ __forceinline__ void fragment(uint32_t (&a)[4], const unsigned char* stage, int row, int kb,
+                                                    int half) {
         const int lane = threadIdx.x % 32;
         const __half* tile = reinterpret_cast<const __half*>(stage);
         evo::ldmatrix_x4(a, tile + offset(row + lane % 16, kb * 4 + half * 2 + lane / 16));
@@ -195,7 +197,8 @@ __device__ __forceinline__ void store_tile(const float (&acc)[MT][NT][4], __half
 
 // region: reduce(partial, y, M, N, ldy, splits)
 // Sums the split-K partial results in a fixed order, one output per thread and step.
-__device__ __forceinline__ void reduce_partials(const float* partial, __half* y, int M, int N, int64_t ldy, int splits) {
+__device__ __forceinline__ void reduce_partials(const float* partial, __half* y, int M, int N, int64_t ldy,
+                                                int splits) {
     const int64_t total = int64_t(M) * N;
     for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < total; i += int64_t(gridDim.x) * blockDim.x) {
         float sum = 0.0f;
@@ -221,7 +224,8 @@ __device__ __forceinline__ void combine_warps(float (&acc)[S::mt][S::nt][4], flo
             for (int p = 0; p < S::wk - 1; ++p) {
                 const float* other = buffer + (p * S::rows * S::cols + tile) * (S::mt * S::nt * 128) + lane;
 #pragma unroll
-                for (int i = 0; i < S::mt * S::nt * 4; ++i) acc[i / 4 / S::nt][i / 4 % S::nt][i % 4] += other[i * 32];
+                for (int i = 0; i < S::mt * S::nt * 4; ++i)
+                    acc[i / 4 / S::nt][i / 4 % S::nt][i % 4] += other[i * 32];
             }
         }
     }
@@ -229,7 +233,8 @@ __device__ __forceinline__ void combine_warps(float (&acc)[S::mt][S::nt][4], flo
 
 // Stores a warp's unrounded accumulators as one split's contribution, laid out [split][n][m].
 template <int MT, int NT>
-__device__ __forceinline__ void store_partial(const float (&acc)[MT][NT][4], float* partial, int m0, int n0, int M, int N) {
+__device__ __forceinline__ void store_partial(const float (&acc)[MT][NT][4], float* partial, int m0, int n0, int M,
+                                              int N) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int mt = 0; mt < MT; ++mt)

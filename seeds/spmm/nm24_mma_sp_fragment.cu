@@ -1,5 +1,5 @@
 /*---
-about       = "2:4 SpMM on sparse tensor cores with pre-shuffled weights: 16-byte operand loads, a streaming shape for small N"
+about       = "2:4 SpMM on sparse tensor cores, pre-shuffled weights: 16-byte operand loads, streaming for small N"
 format      = { name = "nm24", values = "fragment" }
 require     = ["K % 64 == 0"]
 constraints = [
@@ -74,7 +74,7 @@ S_SPLITK = { values = [1, 2, 3, 4, 6, 8],        default = 1 }
 template <int Bm, int Bn, int Bk, int Wm, int Wn, int Wk, int Stages, int Splits>
 struct Shape {
     static constexpr int bm = Bm, bn = Bn, bk = Bk;            // the block's tile and its step along K
-    static constexpr int wm = Wm, wn = Wn, wk = Wk;            // a warp's tile; wk warps share one, each taking its part of k
+    static constexpr int wm = Wm, wn = Wn, wk = Wk;            // a warp's tile; wk warps share one, each a part of k
     static constexpr int stages = Stages, splits = Splits;
     static constexpr int mt = wm / 16, nt = wn / 8;            // tensor-core tiles of one warp
     static constexpr int rows = bm / wm, cols = bn / wn;       // warps down and across the block's tile
@@ -106,7 +106,8 @@ struct XTile {
         }
     }
 
-    // B operand of eight columns of X (row..row+7) and 32 values of k: register i holds k + 8 * i + 2 * (lane % 4) and the next.
+    // B operand of eight columns of X (row..row+7) and 32 values of k: register i holds k + 8 * i + 2 * (lane % 4)
+    // and the next.
     static __device__ __forceinline__ void fragment(uint32_t (&b)[4], const __half* tile, int row, int k) {
         const int lane = threadIdx.x % 32;
         evo::ldmatrix_x4(b, tile + offset(row + lane % 8, k / 8 + lane / 8));
@@ -119,9 +120,10 @@ template <class S>
 struct WTile {
     static constexpr int BYTES = S::bm * S::bk * 9 / 8;
 
-    static __device__ __forceinline__ void load(unsigned char* stage, const __half* values, const uint32_t* meta, int m0,
-                                                int k0, int M, int K, int k_end) {
-        constexpr int CHUNKS = S::bk, ROWS = S::bm / 16;  // a row of m16 tiles has 64 16-byte chunks per k64 block: K in all
+    static __device__ __forceinline__ void load(unsigned char* stage, const __half* values, const uint32_t* meta,
+                                                int m0, int k0, int M, int K, int k_end) {
+        // A row of m16 tiles has 64 16-byte chunks per k64 block: K in all.
+        constexpr int CHUNKS = S::bk, ROWS = S::bm / 16;
         const uint4* source = reinterpret_cast<const uint4*>(values) + k0;
         const int last = evo::cdiv(M, 16) - 1;
 #pragma unroll
@@ -141,7 +143,8 @@ struct WTile {
     }
 
     // A operand of rows row..row+15 for the k32 step `half` of block kb: one 16-byte read.
-    static __device__ __forceinline__ void fragment(uint32_t (&a)[4], const unsigned char* stage, int row, int kb, int half) {
+    static __device__ __forceinline__ void fragment(uint32_t (&a)[4], const unsigned char* stage, int row, int kb,
+                                                    int half) {
         const uint4* chunks = reinterpret_cast<const uint4*>(stage);
         const uint4 v = chunks[((row / 16 * (S::bk / 64) + kb) * 2 + half) * 32 + threadIdx.x % 32];
         a[0] = v.x, a[1] = v.y, a[2] = v.z, a[3] = v.w;
@@ -166,7 +169,7 @@ __device__ __forceinline__ void tile_of_block(int block, int tiles_m, int tiles_
 // endregion
 
 // region: epilogue(acc, y, m0, n0, M, N, ldy)
-// Rounds a warp's accumulators to fp16, transposes each 8x8 block in registers and stores two neighbouring rows at once.
+// Rounds a warp's accumulators to fp16, transposes each 8x8 block in registers and stores two rows at once.
 template <int MT, int NT>
 __device__ __forceinline__ void store_tile(const float (&acc)[MT][NT][4], __half* y, int m0, int n0, int M, int N,
                                            int64_t ldy) {
@@ -193,7 +196,8 @@ __device__ __forceinline__ void store_tile(const float (&acc)[MT][NT][4], __half
 
 // region: reduce(partial, y, M, N, ldy, splits)
 // Sums the split-K partial results in a fixed order, four neighbouring rows of an output column per thread and step.
-__device__ __forceinline__ void reduce_partials(const float* partial, __half* y, int M, int N, int64_t ldy, int splits) {
+__device__ __forceinline__ void reduce_partials(const float* partial, __half* y, int M, int N, int64_t ldy,
+                                                int splits) {
     const int64_t total = int64_t(M) * N;
     const int quads = evo::cdiv(M, 4);
     const bool whole = M % 4 == 0 && ldy % 4 == 0;
@@ -238,7 +242,8 @@ __device__ __forceinline__ void combine_warps(float (&acc)[S::mt][S::nt][4], flo
             for (int p = 0; p < S::wk - 1; ++p) {
                 const float* other = buffer + (p * S::rows * S::cols + tile) * (S::mt * S::nt * 128) + lane;
 #pragma unroll
-                for (int i = 0; i < S::mt * S::nt * 4; ++i) acc[i / 4 / S::nt][i / 4 % S::nt][i % 4] += other[i * 32];
+                for (int i = 0; i < S::mt * S::nt * 4; ++i)
+                    acc[i / 4 / S::nt][i / 4 % S::nt][i % 4] += other[i * 32];
             }
         }
     }
@@ -246,7 +251,8 @@ __device__ __forceinline__ void combine_warps(float (&acc)[S::mt][S::nt][4], flo
 
 // Stores a warp's unrounded accumulators as one split's contribution, laid out [split][n][m].
 template <int MT, int NT>
-__device__ __forceinline__ void store_partial(const float (&acc)[MT][NT][4], float* partial, int m0, int n0, int M, int N) {
+__device__ __forceinline__ void store_partial(const float (&acc)[MT][NT][4], float* partial, int m0, int n0, int M,
+                                              int N) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int mt = 0; mt < MT; ++mt)

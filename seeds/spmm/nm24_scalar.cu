@@ -17,7 +17,8 @@ BN = { values = [1, 2, 4, 8, 16],          default = 4 }
 #include "evo.cuh"
 
 extern "C" __global__ void __launch_bounds__(BM* BN)
-spmm(const __half* values, const uint32_t* meta, const __half* x, __half* y, int M, int N, int K, int64_t ldx, int64_t ldy) {
+spmm(const __half* values, const uint32_t* meta, const __half* x, __half* y, int M, int N, int K, int64_t ldx,
+     int64_t ldy) {
     const int tiles_m = evo::cdiv(M, BM);
     const int m = blockIdx.x % tiles_m * BM + threadIdx.x, n = blockIdx.x / tiles_m * BN + threadIdx.y;
     if (m >= M || n >= N) return;
@@ -27,7 +28,7 @@ spmm(const __half* values, const uint32_t* meta, const __half* x, __half* y, int
     const __half* x_column = x + n * ldx;
     float sum = 0.0f;
     for (int k = 0; k < K; k += 16) {
-        // One metadata word holds 16 values of k of rows m % 8 (low half) and m % 8 + 8 (high half): 4 bits a group of 4.
+        // A metadata word holds 16 values of k of rows m % 8 (low half) and m % 8 + 8 (high half): 4 bits a group.
         const uint32_t word = words[k / 64 * 32 + k / 16 % 4] >> (m / 8 % 2 * 16);
 #pragma unroll
         for (int i = 0; i < 8; ++i) {

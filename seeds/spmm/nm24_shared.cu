@@ -29,7 +29,8 @@ constexpr int W_STRIDE = BK / 2 + 2, X_STRIDE = BK + 2;
 constexpr int THREADS = BM / TM * (BN / TN);
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-spmm(const __half* values, const uint32_t* meta, const __half* x, __half* y, int M, int N, int K, int64_t ldx, int64_t ldy) {
+spmm(const __half* values, const uint32_t* meta, const __half* x, __half* y, int M, int N, int K, int64_t ldx,
+     int64_t ldy) {
     extern __shared__ __align__(16) unsigned char shared[];
     __half* w_tile = reinterpret_cast<__half*>(shared);
     __half* x_tile = w_tile + BM * W_STRIDE;
@@ -44,7 +45,8 @@ spmm(const __half* values, const uint32_t* meta, const __half* x, __half* y, int
         for (int c = thread; c < BM * BK / 4; c += THREADS) {
             const int r = c / (BK / 4), k = k0 + c % (BK / 4) * 4;
             const bool inside = m0 + r < M && k < K;
-            const uint32_t pair = inside ? *reinterpret_cast<const uint32_t*>(values + int64_t(m0 + r) * (K / 2) + k / 2) : 0;
+            const __half* source = values + int64_t(m0 + r) * (K / 2) + k / 2;
+            const uint32_t pair = inside ? *reinterpret_cast<const uint32_t*>(source) : 0;
             *reinterpret_cast<uint32_t*>(w_tile + r * W_STRIDE + c % (BK / 4) * 2) = pair;
         }
         for (int c = thread; c < BM * BK / 16; c += THREADS) {
@@ -67,7 +69,8 @@ spmm(const __half* values, const uint32_t* meta, const __half* x, __half* y, int
                 const uint32_t e = e_tile[r * (BK / 16) + k / 16];
 #pragma unroll
                 for (int g = 0; g < 4; ++g) {
-                    const float2 w = __half22float2(*reinterpret_cast<const __half2*>(w_tile + r * W_STRIDE + k / 2 + g * 2));
+                    const __half* stored = w_tile + r * W_STRIDE + k / 2 + g * 2;
+                    const float2 w = __half22float2(*reinterpret_cast<const __half2*>(stored));
                     const int first = k + g * 4 + (e >> (g * 4) & 3), second = k + g * 4 + (e >> (g * 4 + 2) & 3);
 #pragma unroll
                     for (int j = 0; j < TN; ++j) {

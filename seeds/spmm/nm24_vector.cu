@@ -31,7 +31,8 @@ __device__ __forceinline__ float dot_group(uint32_t weights, uint2 group, uint32
 }
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
-spmm(const __half* values, const uint32_t* meta, const __half* x, __half* y, int M, int N, int K, int64_t ldx, int64_t ldy) {
+spmm(const __half* values, const uint32_t* meta, const __half* x, __half* y, int M, int N, int K, int64_t ldx,
+     int64_t ldy) {
     const int tiles_m = evo::cdiv(M, WARPS), lane = threadIdx.x % 32;
     const int m = blockIdx.x % tiles_m * WARPS + threadIdx.x / 32, n0 = blockIdx.x / tiles_m * COLS;
     if (m >= M) return;
