@@ -13,7 +13,8 @@ from typing import Final
 
 from fitness.expressions import ExpressionError, nearest
 from fitness.formats import get_format
-from fitness.header import FormatChoice, Header, KernelError, Launch, Param, TensorMap, Workspace, read_header
+from fitness.header import FormatChoice, Header, KernelError, Launch, Param, TensorMap, Workspace
+from fitness.header_reader import read_header
 
 __all__ = [
     "FormatChoice",
