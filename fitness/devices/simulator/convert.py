@@ -226,7 +226,8 @@ def _finisher(d_type: str, flags: frozenset[str]) -> Convert:
     if d_type == "bf16":
         return lambda x: encode_16("bf16", x.astype(np.float32))
     if d_type in _FP8:
-        return lambda x: x.astype(np.float32).astype(_FP8[d_type]).view(np.uint8)
+        # Both 8-bit formats have 0x7f as the canonical NaN.
+        return lambda x: np.where(np.isnan(x), np.uint8(0x7F), x.astype(np.float32).astype(_FP8[d_type]).view(np.uint8))
     raise UnsupportedConversion(f"cvt to {d_type}")
 
 

@@ -1,8 +1,9 @@
 """f32 and f64 arithmetic: rounding modes, .ftz, .sat, NaN rules, and the approximate functions.
 
 The approximate functions (`ex2.approx`, `rcp.approx`, ...) are computed accurately: within the ISA's error
-bounds, not the device's bits. `fma.rn.f32` goes through float64: rounded twice, which differs from one rounding
-only in rare halfway cases (about 1 in 2**29 of random operands); `exact=True` avoids even that.
+bounds, not the device's bits. (`sin.approx` and `cos.approx` of a card lose all accuracy far outside +-pi; ours
+do not.) `fma.rn.f32` goes through float64: rounded twice, which differs from one rounding only in rare halfway
+cases (about 1 in 2**29 of random operands); `exact=True` avoids even that.
 """
 
 from __future__ import annotations

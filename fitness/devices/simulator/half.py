@@ -29,6 +29,7 @@ Operation = Callable[..., Array]
 KINDS = ("f16", "bf16", "f16x2", "bf16x2")
 _SIGN = np.uint16(0x8000)
 _MAGNITUDE = np.uint16(0x7FFF)
+_NAN = np.uint16(0x7FFF)
 
 _BINARY: dict[str, Operation] = {"add": np.add, "sub": np.subtract, "mul": np.multiply}
 # float64 results that keep the exact one's sticky bit, for rounding toward zero.
@@ -67,7 +68,10 @@ def _single(name: str, kind: str, flags: frozenset[str]) -> Operation:
         unary = _UNARY[name]
         return lambda a: encode_16(kind, unary(decode_16(kind, a)))
     if name in ("neg", "abs"):
-        return (lambda a: a ^ _SIGN) if name == "neg" else (lambda a: a & _MAGNITUDE)
+        # A NaN becomes the canonical one, its sign included (seen on an H200).
+        if name == "neg":
+            return lambda a: np.where(_missing(kind, a), _NAN, a ^ _SIGN)
+        return lambda a: np.where(_missing(kind, a), _NAN, a & _MAGNITUDE)
     return {"min": _minimum, "max": _maximum}[name](kind, flags)
 
 
@@ -101,7 +105,6 @@ def _missing(kind: str, bits: Array) -> Array:
 
 
 def _extremum(kind: str, flags: frozenset[str], *, largest: bool) -> Operation:
-    nan = np.uint16(0x7FFF)
     xor_sign = "xorsign" in flags
 
     def run(a: Array, b: Array, *rest: Array) -> Array:
@@ -114,7 +117,7 @@ def _extremum(kind: str, flags: frozenset[str], *, largest: bool) -> Operation:
         if xor_sign:
             picked = picked | ((a ^ b) & _SIGN)
         void = (nan_x | nan_y) if "NaN" in flags else (nan_x & nan_y)
-        return np.where(void, nan, picked)
+        return np.where(void, _NAN, picked)
 
     return run
 

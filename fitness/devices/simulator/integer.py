@@ -98,12 +98,14 @@ def divide(type_name: str) -> Operation:
 
 
 def remainder(type_name: str) -> Operation:
-    """`rem`: a - div(a, b) * b, so its sign is a's; by zero it is a."""
+    """`rem`: a - div(a, b) * b, so its sign is a's; by zero all ones (as on the device)."""
     quotient = divide(type_name)
     word = unsigned_type(type_name)
+    ones = word(np.iinfo(word).max)
 
     def run(a: Array, b: Array) -> Array:
-        return np.where(b == 0, a, a - quotient(a, b) * b).astype(word)
+        result: Array = np.where(b == 0, ones, a - quotient(a, b) * b)
+        return result
 
     return run
 

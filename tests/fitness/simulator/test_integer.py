@@ -47,7 +47,7 @@ ORACLES: dict[str, Callable[[int, int, int, int], int]] = {
     "mad.lo": lambda a, b, c, _n: a * b + c,
     "mad.hi": lambda a, b, c, n: ((a * b) >> n) + c,
     "div": lambda a, b, _c, _n: truncated(a, b) if b else -1,
-    "rem": lambda a, b, _c, _n: a - truncated(a, b) * b if b else a,
+    "rem": lambda a, b, _c, _n: a - truncated(a, b) * b if b else -1,
     "min": lambda a, b, _c, _n: min(a, b),
     "max": lambda a, b, _c, _n: max(a, b),
     "sad": lambda a, b, c, _n: c + abs(a - b),
