@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from evo.archive import Archive, Refused, RunRecord
@@ -157,7 +157,7 @@ class Lineage:
     def __init__(self, archive: Archive, run: RunRecord | str) -> None:
         record = archive.run(run) if isinstance(run, str) else run
         if record is None:
-            raise RefError(f"no run {run} in {archive.path}", "evo archive info lists the runs")
+            raise RefError(f"no run {run} in {archive.path}", "name one that is there")
         self.run = record
         self.baseline = archive.baseline(record.id)
         outcomes = archive.outcomes(record.id)
@@ -262,18 +262,21 @@ class Lineage:
         first: dict[int | None, list[int]] = {}
         for node in self._nodes.values():
             first.setdefault(node.plan.parents[0] if node.plan.parents else None, []).append(node.n)
-        keep = None if of is None else {node.n for node in self.line(of)} | set(self._descendants(of, first))
+        keep = set(self._nodes) if of is None else {node.n for node in self.line(of)} | self._descendants(of, first)
+        branches: dict[int, Branch] = {}
+        for n in sorted(keep, reverse=True):  # children have larger numbers than their parents
+            inner = (branches[child] for child in first.get(n, ()) if child in keep)
+            branches[n] = Branch(self._nodes[n], tuple(inner))
+        return tuple(branches[n] for n in first.get(None, ()) if n in keep)
 
-        def branch(n: int) -> Branch:
-            inner = [child for child in first.get(n, ()) if keep is None or child in keep]
-            return Branch(self._nodes[n], tuple(branch(child) for child in inner))
-
-        return tuple(branch(n) for n in first.get(None, ()) if keep is None or n in keep)
-
-    def _descendants(self, n: int, first: Mapping[int | None, list[int]]) -> Iterator[int]:
-        for child in first.get(n, ()):
-            yield child
-            yield from self._descendants(child, first)
+    def _descendants(self, n: int, first: Mapping[int | None, list[int]]) -> set[int]:
+        found: set[int] = set()
+        open_ = [n]
+        while open_:
+            children = first.get(open_.pop(), [])
+            found.update(children)
+            open_.extend(children)
+        return found
 
     def _speedup(self, outcome: Outcome | None) -> float | None:
         if self.baseline is None or not isinstance(outcome, Timed) or not outcome.timings:
@@ -294,7 +297,8 @@ def _run_named(runs: list[RunRecord], name: str) -> RunRecord:
         if matches:
             return matches[0]
     ids = [run.id for run in runs]
-    close = difflib.get_close_matches(name, ids, n=1, cutoff=0.6)
+    names = list(dict.fromkeys([*ids, *(run.name for run in runs)]))
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"did you mean {close[0]}?" if close else f"runs: {', '.join(ids[:5])}{', ...' if len(ids) > 5 else ''}"
     raise RefError(f'no run "{name}" in the archive', hint)
 
@@ -304,7 +308,7 @@ def _candidate_named(archive: Archive, run: RunRecord, candidate: str) -> int:
     if candidate == "best":
         best = lineage.best()
         if best is None:
-            raise RefError(f"run {run.id} has no valid candidate", "evo report shows what failed")
+            raise RefError(f"run {run.id} has no valid candidate", "its report.md says what failed")
         return best.n
     if not re.fullmatch(r"[0-9]{1,9}", candidate):
         raise RefError(f'"{candidate}" is no candidate', "write best, or a number such as 42")
