@@ -205,6 +205,44 @@ __device__ __forceinline__ void store_partial(const float (&acc)[MT][NT][4], flo
             }
 }
 
+// Zeros that W does not store must not meet X, yet written out densely they turn an Inf or NaN of X into NaN: such
+// results are computed again from the stored values alone.
+__device__ __forceinline__ float dot_stored(const __half* values, const uint32_t* meta, const __half* column, int m,
+                                            int k_begin, int k_end, int K) {
+    const uint32_t* words = meta + int64_t(m / 16) * (K / 64) * 32 + m % 8 * 4;
+    float sum = 0.0f;
+    for (int k = k_begin; k < k_end; k += 2) {
+        const uint32_t word = words[k / 64 * 32 + k / 16 % 4] >> (m / 8 % 2 * 16);
+        const int index = k / 4 * 4 + (word >> (k / 2 % 8 * 2) & 3);
+        sum += __half2float(values[int64_t(m) * (K / 2) + k / 2]) * __half2float(column[index]);
+    }
+    return sum;
+}
+
+template <class S>
+__device__ __forceinline__ void repair(float (&acc)[S::mt][S::nt][4], const __half* values, const uint32_t* meta,
+                                       const __half* x, int m0, int n0, int M, int N, int K, int k_begin, int k_end,
+                                       int64_t ldx) {
+    constexpr int COUNT = S::mt * S::nt * 4;
+    bool broken = false;
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) broken |= isnan(acc[i / 4 / S::nt][i / 4 % S::nt][i % 4]);
+    if (!broken) return;
+#pragma unroll 1
+    for (int at = 0; at < COUNT; ++at) {
+        const int lane = threadIdx.x % 32;
+        const int m = m0 + at / 4 / S::nt * 16 + lane / 4 + at % 4 / 2 * 8;
+        const int n = n0 + at / 4 % S::nt * 8 + lane % 4 * 2 + at % 2;
+        if (m >= M || n >= N) continue;
+        const float sum = dot_stored(values, meta, x + n * ldx, m, k_begin, k_end, K);
+#pragma unroll
+        for (int i = 0; i < COUNT; ++i) {
+            float& element = acc[i / 4 / S::nt][i / 4 % S::nt][i % 4];
+            if (i == at && isnan(element)) element = sum;
+        }
+    }
+}
+
 // One k32 step of a warp tile: two m16n8k16 products for every tile.
 template <class S>
 __device__ __forceinline__ void multiply(float (&acc)[S::mt][S::nt][4], const unsigned char* stage,
@@ -270,6 +308,7 @@ __device__ __forceinline__ void spmm_tile(const __half* values, const uint32_t* 
     evo::cp_async_wait<0>();
     combine_warps<S>(acc, reinterpret_cast<float*>(shared), part, tile);
     if (part > 0) return;
+    repair<S>(acc, values, meta, x, m0 + wm, n0 + wn, M, N, K, k_begin, k_end, ldx);
     if constexpr (S::splits > 1) {
         store_partial(acc, partial + int64_t(blockIdx.y) * M * N, m0 + wm, n0 + wn, M, N);
     } else {
