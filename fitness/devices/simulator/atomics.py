@@ -1,0 +1,198 @@
+"""Atomic and reduction instructions on buffers and shared memory, right for lanes that collide on one address."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fitness.devices.simulator.arithmetic import instruction
+from fitness.devices.simulator.lanes import Context, Value
+from fitness.devices.simulator.memory import Memory, Site, spread
+from fitness.devices.simulator.regions import LOCAL_WINDOW, SHARED_WINDOW, Region
+
+Array = NDArray[Any]
+_UFUNCS = {
+    "add": np.add,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "min": np.minimum,
+    "max": np.maximum,
+}
+
+
+class Atomics:
+    """Read-modify-write operations of one launch."""
+
+    def __init__(self, memory: Memory) -> None:
+        self.memory = memory
+
+    def update(
+        self,
+        context: Context,
+        address: Value,
+        site: Site,
+        operation: str,
+        kind: str,
+        operands: tuple[Value, ...],
+        mark: Any,
+        needed: bool,
+    ) -> tuple[Array, Any]:
+        """Perform `operation` for every lane, colliding lanes in lane order.
+
+        Returns:
+            (old value, its taint); meaningless unless `needed`.
+        """
+        memory, n = self.memory, context.n
+        space = site.space
+        if space == "generic":
+            number = memory._space_of(address, site)
+            if number is None:
+                return self._parts(context, address, site, operation, kind, operands, mark, needed)
+            if number in (1, 2):
+                space = "shared" if number == 1 else "local"
+                address = address - np.uint64(SHARED_WINDOW if number == 1 else LOCAL_WINDOW)
+        region: Region | None = None
+        if space in ("shared", "local"):
+            window = memory.windows[space]
+            relative = memory.offsets(context, address, site, window)
+            views, shadow = window.views, window.shadow
+            index = np.broadcast_to(memory._index(context, relative, site, window), n)
+            for observer in memory.observers:
+                observer.shared(context, spread(relative, context), site, site.bytes)
+        else:
+            found = memory.locate(context, address, site)
+            if found is None:
+                return self._parts(context, address, site, operation, kind, operands, mark, needed)
+            region, relative = found
+            memory.check_writable(context, region, relative, site)
+            offsets = spread(relative, context)
+            for observer in memory.observers:
+                observer.global_(context, region, offsets, site, site.bytes)
+            views, shadow = region.views, region.shadow
+            index = offsets >> site.shift
+        cells = views[site.width]
+        sources = [np.ascontiguousarray(np.broadcast_to(v, n)).view(cells.dtype) for v in operands]
+        taint = self._taint(context, region, shadow, index, mark, site)
+        old = _apply(cells, index, operation, kind, sources, needed)
+        return (old.view(site.dtype) if needed else old), taint
+
+    def _taint(
+        self,
+        context: Context,
+        region: Region | None,
+        shadow: dict[int, Array] | None,
+        index: Array,
+        mark: Any,
+        site: Site,
+    ) -> Any:
+        """Taint of the old values; the cells become tainted where old value or operand is."""
+        if shadow is None:
+            return False
+        marks = shadow[site.width]
+        old = marks.take(index) != 0
+        tainted = old | mark
+        if not self.memory.track or not np.any(tainted):
+            marks[index] = 0
+            return False
+        if region is not None and region.role == "output":
+            self.memory.tainted_output(
+                context, (np.broadcast_to(tainted, context.n),), site, region, index << site.shift
+            )
+            marks[index] = 0
+            return False
+        full = marks.dtype.type((1 << (8 * site.width)) // 255)
+        marks[index] = tainted * full
+        return old
+
+    def _parts(
+        self,
+        context: Context,
+        address: Array,
+        site: Site,
+        operation: str,
+        kind: str,
+        operands: tuple[Value, ...],
+        mark: Any,
+        needed: bool,
+    ) -> tuple[Array, Any]:
+        out = np.zeros(context.n, dtype=site.dtype)
+        taint = np.zeros(context.n, dtype=bool)
+        for part, where in self.memory.parts(context, address, site):
+            chosen = tuple(v[where] if isinstance(v, np.ndarray) else v for v in operands)
+            some = mark[where] if isinstance(mark, np.ndarray) else mark
+            old, marks = self.update(part, address[where], site, operation, kind, chosen, some, needed)
+            if needed:
+                out[where], taint[where] = old, marks
+        return out, taint if taint.any() else False
+
+
+def _apply(cells: Array, index: Array, operation: str, kind: str, sources: list[Array], needed: bool) -> Array:
+    """Update cells[index] in lane order; the old values if needed."""
+    dtype = _value_type(kind)
+    typed = cells.view(dtype)
+    ufunc = _UFUNCS.get(operation)
+    plain = kind not in ("f16", "f16x2", "bf16", "bf16x2")
+    if not needed and ufunc is not None and plain:
+        ufunc.at(typed, index, sources[0].view(dtype))
+        return cells[:0]
+    function = _function(operation, kind)
+    order = np.argsort(index, kind="stable")
+    ordered = index[order]
+    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+    lengths = np.diff(np.append(starts, ordered.size))
+    old = np.empty(index.size, dtype=cells.dtype)
+    most = int(lengths.max())
+    if most > 64 and operation == "add" and plain and dtype.kind in "iu":
+        return _counted(cells, index, sources[0], order, starts, lengths)
+    for turn in range(most):
+        lanes = order[starts[lengths > turn] + turn]
+        where = index[lanes]
+        before = cells[where]
+        old[lanes] = before
+        cells[where] = function(before, *(s[lanes] for s in sources))
+    return old
+
+
+def _counted(cells: Array, index: Array, values: Array, order: Array, starts: Array, lengths: Array) -> Array:
+    """Integer add with many collisions: old values are running sums."""
+    ordered = values[order]
+    running = np.cumsum(ordered, dtype=cells.dtype) - ordered
+    base = np.repeat(running[starts], lengths)
+    first = cells[index[order]]
+    old = np.empty(index.size, dtype=cells.dtype)
+    old[order] = first + (running - base).astype(cells.dtype)
+    np.add.at(cells, index, values)
+    return old
+
+
+def _value_type(kind: str) -> np.dtype[Any]:
+    names = {"f32": "f4", "f64": "f8", "s32": "i4", "s64": "i8", "b64": "u8", "u64": "u8"}
+    small = {"f16": "u2", "bf16": "u2", "b16": "u2", "u16": "u2"}
+    return np.dtype(names.get(kind) or small.get(kind) or "u4")
+
+
+def _function(operation: str, kind: str) -> Callable[..., Array]:
+    """The operation on bit patterns as memory holds them (first the old value)."""
+    dtype = _value_type(kind)
+    if operation == "exch":
+        return lambda _old, new: new
+    if operation == "cas":
+        return lambda old, compare, new: np.where(old == compare, new, old)
+    if operation == "inc":
+        return lambda old, limit: np.where(old >= limit, old.dtype.type(0), old + old.dtype.type(1))
+    if operation == "dec":
+        return lambda old, limit: np.where((old == 0) | (old > limit), limit, old - old.dtype.type(1))
+    if kind in ("f16", "f16x2", "bf16", "bf16x2"):
+        rounding = ".rn" if operation == "add" else ""
+        return instruction(f"{operation}{rounding}.{kind}")
+    ufunc = _UFUNCS[operation]
+
+    def run(old: Array, value: Array) -> Array:
+        result: Array = ufunc(old.view(dtype), value.view(dtype)).view(old.dtype)
+        return result
+
+    return run

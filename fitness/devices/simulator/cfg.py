@@ -1,0 +1,377 @@
+"""Control flow of one PTX function: basic blocks in execution order, live registers, possibly-undefined values.
+
+Blocks are numbered by priority: a weak topological order (Bourdoncle 1993), in which a loop's blocks come
+before whatever follows the loop and both arms of a branch before their join. The scheduler runs the lowest
+block first, so groups of lanes that took different ways meet again where the ways do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from fitness.devices.simulator.ptx import (
+    Address,
+    Function,
+    Instruction,
+    Label,
+    Negated,
+    Operand,
+    Pair,
+    Register,
+    Sink,
+    Symbol,
+    Vector,
+    registers_in,
+)
+from fitness.devices.simulator.variables import PtxError
+
+#: Instructions without a destination: all their operands are sources.
+NO_DESTINATION = frozenset(
+    ["st", "bra", "brx", "ret", "exit", "trap", "bar", "barrier", "membar", "fence", "red", "cp", "prefetch", "prefetchu", "discard", "applypriority", "stmatrix", "brkpt", "nanosleep", "pmevent", "griddepcontrol", "mbarrier", "wgmma", "setmaxnreg", "stackrestore", "call", "tensormap", "fabric"]
+)
+_MAY_RETURN = frozenset({"barrier", "bar", "mbarrier"})
+
+
+@dataclass(frozen=True)
+class Terminator:
+    """How a block ends.
+
+    `kind`: "jump", "branch", "switch", "exit", "trap", "barrier" (block-wide) or "warp_barrier".
+    `targets`: successor blocks (branch: taken, not taken). `instruction`: the one that ends it, or None.
+    """
+
+    kind: str
+    targets: tuple[int, ...] = ()
+    instruction: Instruction | None = None
+    condition: tuple[Register, bool] | None = None
+
+
+@dataclass
+class Block:
+    """A basic block: straight-line instructions, then its terminator; registers live at its start."""
+
+    instructions: list[Instruction]
+    terminator: Terminator
+    live_in: tuple[str, ...] = ()
+    index: int = 0
+    uses: set[str] = field(default_factory=set)
+    defs: set[str] = field(default_factory=set)
+
+
+@dataclass
+class Graph:
+    """A function's blocks by priority; `kinds` maps a register to its class, `entry` is the first block."""
+
+    name: str
+    blocks: list[Block]
+    entry: int
+    kinds: dict[str, str]
+    tainted: frozenset[str] = frozenset()
+
+
+def destinations(instruction: Instruction) -> list[Register]:
+    """Registers an instruction writes."""
+    if instruction.op[0] in NO_DESTINATION and not _returns(instruction):
+        return []
+    if not instruction.operands:
+        return []
+    return _written(instruction.operands[0])
+
+
+def _returns(instruction: Instruction) -> bool:
+    """Forms of destination-less families that do write a register."""
+    op = instruction.op
+    if op[0] in ("bar", "barrier"):
+        return "red" in op
+    return op[0] == "mbarrier" and op[1] in ("arrive", "test_wait", "try_wait", "arrive_drop", "pending_count")
+
+
+def _written(operand: Operand) -> list[Register]:
+    if isinstance(operand, Register):
+        return [operand]
+    if isinstance(operand, Vector):
+        return [r for item in operand.items for r in _written(item)]
+    if isinstance(operand, Pair):
+        return [*_written(operand.first), *_written(operand.second)]
+    return []
+
+
+def sources(instruction: Instruction) -> list[Register]:
+    """Registers an instruction reads, its guard not included."""
+    if destinations(instruction) or (instruction.operands and isinstance(instruction.operands[0], Sink)):
+        return registers_in(instruction.operands[1:])
+    return registers_in(instruction.operands)
+
+
+def _ends_block(instruction: Instruction) -> str | None:
+    op = instruction.op
+    if op[0] in ("bra", "brx"):
+        return "branch" if op[0] == "bra" else "switch"
+    if op[0] in ("ret", "exit"):
+        return "exit"
+    if op[0] == "trap":
+        return "trap"
+    if op[0] == "bar" and op[1] == "warp":
+        return "warp_barrier"
+    if op[0] in ("bar", "barrier") and "cluster" not in op and "arrive" not in op:
+        return "barrier"
+    return None
+
+
+class _Builder:
+    """Cuts a body into blocks; positions in the body become block numbers."""
+
+    def __init__(self, function: Function) -> None:
+        self.function = function
+        self.blocks: list[Block] = []
+        self.labels: dict[str, int] = {}
+        self.pending: list[tuple[Block, str, Instruction | None]] = []
+
+    def build(self) -> list[Block]:
+        current: list[Instruction] = []
+        for item in self.function.body:
+            if isinstance(item, Label):
+                if current or self._label_taken():
+                    self._close(current, "fall", None)
+                    current = []
+                self.labels[item.name] = len(self.blocks)
+                continue
+            kind = _ends_block(item)
+            if kind is None:
+                current.append(item)
+                continue
+            if item.guard and kind != "branch":
+                self._close(current, "guard", item)
+                self._close([], kind, replace(item, guard=None))
+            else:
+                self._close(current, kind, item)
+            current = []
+        self._close(current, "exit", None)
+        return self._resolve()
+
+    def _label_taken(self) -> bool:
+        return False
+
+    def _close(self, instructions: list[Instruction], kind: str, last: Instruction | None) -> None:
+        block = Block(instructions, Terminator("exit"))
+        self.blocks.append(block)
+        self.pending.append((block, kind, last))
+
+    def _target(self, name: str) -> int:
+        if name not in self.labels:
+            raise PtxError(f"branch to unknown label {name}")
+        return self.labels[name]
+
+    def _resolve(self) -> list[Block]:
+        for number, (block, kind, last) in enumerate(self.pending):
+            block.terminator = self._terminator(number, kind, last)
+        return self.blocks
+
+    def _terminator(self, number: int, kind: str, last: Instruction | None) -> Terminator:
+        following = number + 1
+        if kind == "fall":
+            return Terminator("jump", (following,), last)
+        if last is None:
+            return Terminator("exit")
+        if kind == "guard":
+            assert last.guard is not None
+            return Terminator("branch", (following, following + 1), last, last.guard)
+        if kind == "branch":
+            operand = last.operands[0]
+            if not isinstance(operand, Symbol):
+                raise PtxError(f"branch {last.text}")
+            taken = self._target(operand.name)
+            if last.guard is None:
+                return Terminator("jump", (taken,), last)
+            return Terminator("branch", (taken, following), last, last.guard)
+        if kind == "switch":
+            table = last.operands[1]
+            if not isinstance(table, Symbol) or table.name not in self.function.targets:
+                raise PtxError(f"branch table {last.text}")
+            return Terminator("switch", tuple(self._target(t) for t in self.function.targets[table.name]), last)
+        return Terminator(kind, () if kind in ("exit", "trap") else (following,), last)
+
+
+def _components(nodes: list[int], successors: dict[int, list[int]]) -> list[list[int]]:
+    """Strongly connected components in topological order (Tarjan, iterative)."""
+    inside = set(nodes)
+    index: dict[int, int] = {}
+    low: dict[int, int] = {}
+    stack: list[int] = []
+    on_stack: set[int] = set()
+    found: list[list[int]] = []
+    for root in nodes:
+        if root in index:
+            continue
+        work: list[tuple[int, Iterable[int]]] = [(root, iter(successors[root]))]
+        index[root] = low[root] = len(index)
+        stack.append(root)
+        on_stack.add(root)
+        while work:
+            node, rest = work[-1]
+            following = next((s for s in rest if s in inside and (s not in index or s in on_stack)), None)  # type: ignore[call-overload]
+            if following is None:
+                work.pop()
+                if work:
+                    low[work[-1][0]] = min(low[work[-1][0]], low[node])
+                if low[node] == index[node]:
+                    component = []
+                    while True:
+                        member = stack.pop()
+                        on_stack.discard(member)
+                        component.append(member)
+                        if member == node:
+                            break
+                    found.append(component)
+            elif following not in index:
+                index[following] = low[following] = len(index)
+                stack.append(following)
+                on_stack.add(following)
+                work.append((following, iter(successors[following])))
+            else:
+                low[node] = min(low[node], index[following])
+    return found[::-1]
+
+
+def _ordered(nodes: list[int], entry: int, successors: dict[int, list[int]]) -> list[int]:
+    """Weak topological order of `nodes`, of which `entry` is entered first."""
+    order: list[int] = []
+    start = [entry, *[n for n in nodes if n != entry]]
+    for component in _components(start, successors):
+        if len(component) == 1:
+            order += component
+            continue
+        members = set(component)
+        heads = [n for n in component if n == entry] or [
+            n for n in component if any(n in successors[p] for p in nodes if p not in members)
+        ]
+        head = min(heads or component)
+        inner = {n: [s for s in successors[n] if s in members and s != head] for n in component}
+        rest = sorted(members - {head})
+        order.append(head)
+        if rest:
+            first = next((s for s in successors[head] if s in rest), rest[0])
+            order += _ordered(rest, first, inner)
+    return order
+
+
+def _liveness(blocks: list[Block]) -> None:
+    for block in blocks:
+        guards = [i for i in block.instructions if i.guard]
+        for instruction in block.instructions:
+            read = {r.name for r in sources(instruction)}
+            written = {r.name for r in destinations(instruction)}
+            if instruction.guard:
+                read |= {instruction.guard[0].name} | written
+            block.uses |= read - block.defs
+            block.defs |= written
+        del guards
+        block.uses |= _terminator_reads(block.terminator) - block.defs
+        if block.terminator.instruction is not None and block.terminator.kind == "barrier":
+            block.defs |= {r.name for r in destinations(block.terminator.instruction)}
+    live: list[set[str]] = [set(b.uses) for b in blocks]
+    changed = True
+    while changed:
+        changed = False
+        for number in reversed(range(len(blocks))):
+            block = blocks[number]
+            out: set[str] = set()
+            for target in block.terminator.targets:
+                out |= live[target]
+            new = block.uses | (out - block.defs)
+            if new != live[number]:
+                live[number] = new
+                changed = True
+    for block, names in zip(blocks, live, strict=True):
+        block.live_in = tuple(sorted(names))
+
+
+def _terminator_reads(terminator: Terminator) -> set[str]:
+    read: set[str] = set()
+    if terminator.condition:
+        read.add(terminator.condition[0].name)
+    if terminator.instruction is not None and terminator.kind in ("switch", "barrier", "warp_barrier"):
+        read |= {r.name for r in sources(terminator.instruction)}
+    return read
+
+
+#: Loads whose results are always initialised.
+_CLEAN_LOADS = frozenset({("ld", "param"), ("ld", "const")})
+
+
+def _brings_taint(instruction: Instruction) -> bool:
+    """Could its result be uninitialised although its register sources are not?"""
+    op = instruction.op
+    if op[0] in ("ld", "ldu"):
+        return not any(part in ("param", "const") for part in op[1:3])
+    return op[0] in ("atom", "ldmatrix") or (op[0] == "wmma" and op[1] == "load")
+
+
+def _taint(blocks: list[Block], entry: int) -> frozenset[str]:
+    """Registers that may hold an uninitialised value (flow-insensitive, so an upper bound)."""
+    tainted = set(blocks[entry].live_in)
+    flows: list[tuple[set[str], set[str]]] = []
+    for block in blocks:
+        instructions = list(block.instructions)
+        for instruction in instructions:
+            written = {r.name for r in destinations(instruction)}
+            if _brings_taint(instruction):
+                tainted |= written
+            elif written:
+                flows.append(({r.name for r in sources(instruction)}, written))
+    changed = True
+    while changed:
+        changed = False
+        for read, written in flows:
+            if read & tainted and not written <= tainted:
+                tainted |= written
+                changed = True
+    return frozenset(tainted)
+
+
+def build(function: Function) -> Graph:
+    """Blocks of a function in priority order, with liveness and taint.
+
+    Raises:
+        PtxError: a branch goes nowhere.
+    """
+    blocks = _Builder(function).build()
+    successors = {n: list(b.terminator.targets) for n, b in enumerate(blocks)}
+    reachable, work = {0}, [0]
+    while work:
+        for target in successors[work.pop()]:
+            if target not in reachable:
+                reachable.add(target)
+                work.append(target)
+    order = _ordered(sorted(reachable), 0, {n: successors[n] for n in reachable})
+    number = {old: new for new, old in enumerate(order)}
+    chosen = []
+    for new, old in enumerate(order):
+        block = blocks[old]
+        block.index = new
+        block.terminator = replace(block.terminator, targets=tuple(number[t] for t in block.terminator.targets))
+        chosen.append(block)
+    _liveness(chosen)
+    return Graph(function.name, chosen, number[0], dict(function.registers), _taint(chosen, number[0]))
+
+
+def has_warp_operation(block: Block) -> bool:
+    """Does the block need whole warps (mma, ldmatrix, shuffles, votes)?"""
+    return any(i.op[0] in _WARP_OPERATIONS for i in block.instructions)
+
+
+_WARP_OPERATIONS = frozenset(
+    {"mma", "wmma", "ldmatrix", "stmatrix", "movmatrix", "shfl", "vote", "match", "redux", "elect", "wgmma"}
+)
+__all__ = [
+    "Address",
+    "Block",
+    "Graph",
+    "Negated",
+    "Terminator",
+    "build",
+    "destinations",
+    "has_warp_operation",
+    "sources",
+]

@@ -1,0 +1,262 @@
+"""A PTX entry -> `Kernel`: one Python function of NumPy operations per basic block.
+
+A block's function takes the machine, the group's context and the registers live at its start, and returns
+(next block, registers live there), or None when the machine has taken the group over (split, barrier, exit).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from fitness.devices.simulator import cfg, emit_memory, emit_values, emit_warp
+from fitness.devices.simulator.cfg import Block, Graph
+from fitness.devices.simulator.emit_values import pick
+from fitness.devices.simulator.faults import Stop, unsupported
+from fitness.devices.simulator.layout import Layout, layout
+from fitness.devices.simulator.memory import Site
+from fitness.devices.simulator.ptx import Function, Instruction, Module, Register
+from fitness.devices.simulator.registers import plain
+from fitness.devices.simulator.writer import Writer, register_dtype
+
+BlockFunction = Callable[..., Any]
+
+
+@dataclass
+class Kernel:
+    """Executable form of one entry.
+
+    Attributes:
+        functions: per block. lengths: instructions per block (terminator included). whole: blocks that need
+            whole warps. live: variables each block takes (values, then taints). sites: memory instructions.
+        source: the generated code, for the curious. undefined: variables of the entry block that no one set.
+    """
+
+    name: str
+    graph: Graph
+    layout: Layout
+    functions: list[BlockFunction]
+    lengths: list[int]
+    whole: list[bool]
+    live: list[list[str]]
+    entry_values: tuple[Any, ...]
+    sites: list[Site]
+    source: str
+    track: bool
+
+
+class _Generator:
+    def __init__(self, module: Module, function: Function, graph: Graph, *, track: bool) -> None:
+        self.graph = graph
+        self.layout = layout(module, function)
+        self.writer = Writer(self.layout, graph.tainted, graph.kinds, track=track)
+        self.writer.space.update(_plain=plain, _pick=pick)
+        self.writer.defined_unused = _never_read(graph)
+        self.helpers = 0
+
+    def kernel(self) -> Kernel:
+        """Generate and compile everything."""
+        chunks = []
+        for block in self.graph.blocks:
+            chunks.append(self._block(block))
+        source = "\n".join(chunks)
+        space = self.writer.space
+        exec(compile(source, f"<simulated {self.graph.name}>", "exec"), space)
+        blocks = self.graph.blocks
+        live = [self.writer.variables(b.live_in) for b in blocks]
+        return Kernel(
+            name=self.graph.name,
+            graph=self.graph,
+            layout=self.layout,
+            functions=[space[f"_b{b.index}"] for b in blocks],
+            lengths=[len(b.instructions) + (b.terminator.instruction is not None) for b in blocks],
+            whole=[cfg.has_warp_operation(b) for b in blocks],
+            live=live,
+            entry_values=tuple(self._undefined(name) for name in live[self.graph.entry]),
+            sites=self.writer.sites,
+            source=source,
+            track=self.writer.track,
+        )
+
+    def _undefined(self, variable: str) -> Any:
+        """Value of a register that is read before it is written on some path."""
+        kind = self.graph.kinds.get(variable)
+        return True if kind is None else register_dtype(kind).type(0)
+
+    def _block(self, block: Block) -> str:
+        writer = self.writer
+        before: list[str] = []
+        writer.lines = []
+        try:
+            for instruction in block.instructions:
+                self._instruction(instruction, before)
+            self._terminator(block)
+        except Stop as stop:
+            name = writer.function(stop)
+            writer.put(f"raise {name}")
+        arguments = ", ".join(["_m", "_c", *writer.variables(block.live_in)])
+        body = "\n".join(writer.lines) or "    pass"
+        return "\n".join([*before, f"def _b{block.index}({arguments}):", body, ""])
+
+    def _instruction(self, instruction: Instruction, before: list[str]) -> None:
+        if instruction.guard is None:
+            self._plain(instruction)
+            return
+        register, wanted = instruction.guard
+        guard = register.name if wanted else f"(~{register.name})"
+        written = cfg.destinations(instruction)
+        if emit_values.is_value(instruction) and register.name not in self.writer.tainted:
+            self._selected(instruction, guard, written)
+            return
+        self._guarded(instruction, guard, written, before)
+
+    def _plain(self, instruction: Instruction) -> None:
+        for family in (emit_values, emit_memory, emit_warp):
+            if family.emit(self.writer, instruction):
+                return
+        raise unsupported(f"`{instruction.text}`", instruction.line)
+
+    def _selected(self, instruction: Instruction, guard: str, written: list[Register]) -> None:
+        """A guarded value instruction: compute for all lanes, keep the old value where the guard fails."""
+        writer = self.writer
+        names = writer.variables(r.name for r in written)
+        if not names:
+            return
+        kept = [f"_old{place}" for place in range(len(names))]
+        writer.put(f"{', '.join(kept)}, = {', '.join(names)},")
+        self._plain(instruction)
+        for name, old in zip(names, kept, strict=True):
+            writer.put(f"{name} = _pick({guard}, {name}, {old})")
+
+    def _guarded(self, instruction: Instruction, guard: str, written: list[Register], before: list[str]) -> None:
+        """Any other guarded instruction runs as a function on the lanes where the guard holds."""
+        writer = self.writer
+        outer = writer.lines
+        writer.lines = []
+        self._plain(instruction)
+        body, writer.lines = writer.lines, outer
+        inputs = writer.variables(sorted({r.name for r in [*cfg.sources(instruction), *written]}))
+        outputs = writer.variables([r.name for r in written])
+        name = f"_g{self.helpers}"
+        self.helpers += 1
+        before.append(f"def {name}({', '.join(['_m', '_c', *inputs])}):")
+        before += [*body, f"    return ({''.join(o + ', ' for o in outputs)})"]
+        register = instruction.guard[0] if instruction.guard else None
+        if register is not None and register.name in writer.tainted:
+            mark = f"u_{register.name}"
+            writer.put(f"if {mark} is not False: _m.memory.tainted_branch(_c, {mark}, {instruction.line})")
+        values = "".join(f"{i}, " for i in inputs)
+        old = "".join(f"{o}, " for o in outputs)
+        call = f"_m.guarded(_c, {guard}, {name}, ({values}), ({old}))"
+        writer.put(f"{old}= {call}" if outputs else call)
+
+    # ---- terminators
+
+    def _live(self, target: int) -> str:
+        names = self.writer.variables(self.graph.blocks[target].live_in)
+        return f"({''.join(n + ', ' for n in names)})"
+
+    def _terminator(self, block: Block) -> None:
+        writer, end = self.writer, block.terminator
+        instruction = end.instruction
+        line = instruction.line if instruction is not None else 0
+        if end.kind == "jump":
+            writer.put(f"return {end.targets[0]}, {self._live(end.targets[0])}")
+        elif end.kind == "branch":
+            self._branch(block)
+        elif end.kind == "exit":
+            writer.put("return _m.exit(_c)")
+        elif end.kind == "trap":
+            writer.put(f"return _m.trap(_c, {line})")
+        elif end.kind == "switch":
+            assert instruction is not None
+            index = writer.value(instruction.operands[0], "u32", line)
+            ways = ", ".join(f"({t}, {self._live(t)})" for t in end.targets)
+            writer.put(f"return _m.switch(_c, {index}, ({ways},), {line})")
+        elif end.kind == "warp_barrier":
+            assert instruction is not None
+            mask = writer.value(instruction.operands[0], "u32", line)
+            following = end.targets[0]
+            writer.put(f"return _m.warp_barrier(_c, {mask}, {line}, {following}, {self._live(following)})")
+        else:
+            self._barrier(block)
+
+    def _branch(self, block: Block) -> None:
+        writer, end = self.writer, block.terminator
+        assert end.condition is not None
+        register, wanted = end.condition
+        taken, other = end.targets if wanted else end.targets[::-1]
+        line = end.instruction.line if end.instruction is not None else 0
+        if register.name in writer.tainted:
+            mark = f"u_{register.name}"
+            writer.put(f"if {mark} is not False: _m.memory.tainted_branch(_c, {mark}, {line})")
+        ways = f"{taken}, {self._live(taken)}, {other}, {self._live(other)}"
+        writer.put(f"if type({register.name}) is _A: return _m.split(_c, {register.name}, {ways})")
+        writer.put(f"if {register.name}: return {taken}, {self._live(taken)}")
+        writer.put(f"return {other}, {self._live(other)}")
+
+    def _barrier(self, block: Block) -> None:
+        writer, end = self.writer, block.terminator
+        instruction = end.instruction
+        assert instruction is not None
+        following = end.targets[0]
+        operands = list(instruction.operands)
+        if "red" in instruction.op or ("cta" in instruction.op and "red" in instruction.op):
+            self._barrier_reduction(block, operands)
+            return
+        number = writer.value(operands[0], "u32", instruction.line) if operands else "0"
+        count = writer.value(operands[1], "u32", instruction.line) if len(operands) > 1 else "None"
+        aligned = instruction.op[0] == "bar" or "aligned" in instruction.op
+        writer.put(
+            f"return _m.barrier(_c, {number}, {count}, {aligned}, {instruction.line}, {following}, {self._live(following)})"
+        )
+
+    def _barrier_reduction(self, block: Block, operands: list[Any]) -> None:
+        writer, end = self.writer, block.terminator
+        instruction = end.instruction
+        assert instruction is not None
+        following = end.targets[0]
+        destination = operands[0]
+        operation = next((p for p in instruction.op if p in ("popc", "and", "or")), "")
+        if not isinstance(destination, Register) or not operation:
+            raise unsupported(f"`{instruction.text}`", instruction.line)
+        number = writer.value(operands[1], "u32", instruction.line)
+        if len(operands) > 3:
+            raise unsupported(f"`{instruction.text}`", instruction.line)
+        predicate = writer.value(operands[-1], "pred", instruction.line)
+        live = self.writer.variables(self.graph.blocks[following].live_in)
+        if destination.name in live:
+            writer.put(f"{destination.name} = {writer.constant(register_dtype(destination.kind).type(0))}")
+            writer.assign_taint([destination], "False")
+        place = live.index(destination.name) if destination.name in live else -1
+        writer.put(
+            f"return _m.barrier_reduction(_c, {number}, {operation!r}, {predicate}, {place}, {instruction.line}, "
+            f"{following}, {self._live(following)})"
+        )
+
+
+def _never_read(graph: Graph) -> frozenset[str]:
+    """Registers that are written but read nowhere (atomics need not give their old values then)."""
+    read: set[str] = set()
+    for block in graph.blocks:
+        for instruction in block.instructions:
+            read |= {r.name for r in cfg.sources(instruction)}
+            if instruction.guard:
+                read.add(instruction.guard[0].name)
+        read |= cfg._terminator_reads(block.terminator)
+    return frozenset(set(graph.kinds) - read)
+
+
+def generate(module: Module, name: str, *, track: bool) -> Kernel:
+    """Compile one entry of a module; `track` follows uninitialised values.
+
+    Raises:
+        PtxError: the entry's control flow is malformed.
+        Stop: the entry does not exist or uses device functions the engine cannot inline.
+    """
+    function = module.functions.get(name)
+    if function is None:
+        raise unsupported(f"an entry named {name}", 0)
+    graph = cfg.build(function)
+    return _Generator(module, function, graph, track=track).kernel()

@@ -1,0 +1,258 @@
+"""The scheduler: runs groups of lanes through a kernel's basic blocks until every thread has ended.
+
+Always the group at the lowest block runs; groups that meet at a block merge. Lanes at a barrier are parked
+until all live threads of their block have come. A group that has run long while others wait (a spin lock, a
+flag another block sets) lets the oldest one go first for a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fitness.devices.simulator.barriers import Barriers
+from fitness.devices.simulator.codegen import Kernel
+from fitness.devices.simulator.faults import Findings, Stop, finding, unsupported
+from fitness.devices.simulator.lanes import Chunk, Context, Value, gather, merge
+from fitness.devices.simulator.memory import Memory
+from fitness.devices.simulator.warps import Warps
+
+Group = tuple[Context, tuple[Value, ...]]
+#: Block executions after which a waiting group goes ahead of the lowest one.
+PATIENCE = 512
+
+
+class Budget:
+    """Warp instructions (and block executions) a run may take in all."""
+
+    def __init__(self, steps: int) -> None:
+        self.steps, self.limit = 0, steps
+        self.executions, self.most_executions = 0, max(10_000, steps // 50)
+
+    def exhausted(self, line: int) -> Stop:
+        """The finding of a run that takes too long."""
+        return Stop("steps", finding("step_limit", f"more than {self.limit:,} warp instructions", line))
+
+
+class Machine:
+    """Executes one launch, chunk by chunk. Generated code calls its methods as `_m`."""
+
+    zero, one = np.uint32(0), np.uint32(1)
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        memory: Memory,
+        budget: Budget,
+        findings: Findings,
+        parameters: bytes,
+        geometry: tuple[tuple[int, int, int], tuple[int, int, int]],
+        shared: tuple[int, int],
+        services: Any,
+    ) -> None:
+        grid, block = geometry
+        self.kernel, self.memory, self.budget, self.findings = kernel, memory, budget, findings
+        self.ntid = tuple(np.uint32(x) for x in block)
+        self.nctaid = tuple(np.uint32(x) for x in grid)
+        self.nwarpid = np.uint32(-(-(block[0] * block[1] * block[2]) // 32))
+        self.nsmid, self.gridid = np.uint32(128), np.uint64(1)
+        self.dynamic_shared, self.total_shared = np.uint32(shared[0]), np.uint32(shared[1])
+        self._parameters = parameters
+        self._parameter_cache: dict[tuple[int, str], Any] = {}
+        self.warps = Warps(self)
+        self.copies, self.atomics, self.matrices = services.copies, services.atomics, services.matrices
+        self.races, self.tally = services.races, services.tally
+        self.pending: dict[int, list[Group]] = {}
+        self.stalled: dict[int, list[Group]] = {}
+        self.barriers = Barriers(self)
+        self.warp_base, self.only_chunk = 0, True
+        self._first_line = [
+            next((i.line for i in [*b.instructions, b.terminator.instruction] if i is not None and i.line), 0)
+            for b in kernel.graph.blocks
+        ]
+
+    # ---- what generated code calls
+
+    def parameter(self, offset: int, dtype: np.dtype[Any]) -> Any:
+        """A kernel argument."""
+        key = (offset, dtype.str)
+        if key not in self._parameter_cache:
+            self._parameter_cache[key] = np.frombuffer(self._parameters, dtype, 1, offset)[0]
+        return self._parameter_cache[key]
+
+    def clock(self) -> np.uint32:
+        """%clock: one tick per warp instruction executed so far."""
+        return np.uint32(self.budget.steps & 0xFFFFFFFF)
+
+    def clock64(self) -> np.uint64:
+        """%clock64."""
+        return np.uint64(self.budget.steps)
+
+    def split(
+        self, context: Context, condition: Any, taken: int, yes: tuple[Value, ...], other: int, no: tuple[Value, ...]
+    ) -> tuple[int, tuple[Value, ...]] | None:
+        """A branch on an array: all lanes one way, or two groups."""
+        count = np.count_nonzero(condition)
+        if count == context.n:
+            return taken, yes
+        if count == 0:
+            return other, no
+        first, second = context.split(condition)
+        if self.tally is not None:
+            self.tally.diverged(int(np.intersect1d(first.warps, second.warps, assume_unique=True).size))
+        assert first.where is not None
+        assert second.where is not None
+        self._add(taken, first, gather(yes, first.where))
+        self._add(other, second, gather(no, second.where))
+        return None
+
+    def switch(self, context: Context, index: Value, ways: tuple[Any, ...], line: int) -> Any:
+        """`brx.idx`: every lane goes to the block its index names."""
+        if np.any(np.asarray(index) >= len(ways)):
+            raise Stop("fault", finding("out_of_bounds", f"a branch table of {len(ways)} entries is left", line))
+        if not isinstance(index, np.ndarray):
+            return ways[int(index)]
+        for number in np.unique(index):
+            target, values = ways[int(number)]
+            where = np.flatnonzero(index == number)
+            self._add(target, Context(context.chunk, context.lanes[where], context, where), gather(values, where))
+        return None
+
+    def guarded(
+        self,
+        context: Context,
+        condition: Value,
+        function: Callable[..., tuple[Value, ...]],
+        values: tuple[Value, ...],
+        old: tuple[Value, ...],
+    ) -> tuple[Value, ...]:
+        """Run a guarded instruction for the lanes where the guard holds; others keep their old results."""
+        if not isinstance(condition, np.ndarray):
+            return function(self, context, *values) if condition else old
+        count = np.count_nonzero(condition)
+        if count == context.n:
+            return function(self, context, *values)
+        if count == 0:
+            return old
+        some, _ = context.split(condition)
+        assert some.where is not None
+        results = function(self, some, *gather(values, some.where))
+        merged = []
+        for before, new in zip(old, results, strict=True):
+            if before is new or (before is False and new is False):
+                merged.append(before)
+                continue
+            whole = np.full(context.n, before) if not isinstance(before, np.ndarray) else before.copy()
+            whole[some.where] = new
+            merged.append(whole)
+        return tuple(merged)
+
+    def exit(self, context: Context) -> None:
+        """The group's threads end."""
+        context.chunk.exit(context.lanes)
+        self.copies.exit(context)
+
+    def trap(self, context: Context, line: int) -> None:
+        """`trap`."""
+        raise Stop("trap", finding("trap", f"{self.memory.where(context, context.lanes[0])} executed trap", line))
+
+    def barrier(
+        self, context: Context, number: Value, count: Value, aligned: bool, line: int, target: int, values: Any
+    ) -> Any:
+        """`bar.sync` and `barrier.sync`."""
+        return self.barriers.arrive(context, number, count, aligned, line, target, values)
+
+    def barrier_reduction(
+        self,
+        context: Context,
+        number: Value,
+        operation: str,
+        predicate: Value,
+        place: int,
+        line: int,
+        target: int,
+        values: Any,
+    ) -> Any:
+        """`bar.red`: a barrier that also reduces a predicate over the block."""
+        return self.barriers.arrive(
+            context, number, None, True, line, target, values, reduction=(operation, predicate, place)
+        )
+
+    def warp_barrier(self, context: Context, mask: Value, line: int, target: int, values: Any) -> Any:
+        """`bar.warp.sync`."""
+        return self.barriers.arrive_warp(context, mask, line, target, values)
+
+    # ---- scheduling
+
+    def _add(self, block: int, context: Context, values: tuple[Value, ...]) -> None:
+        self.pending.setdefault(block, []).append((context, values))
+
+    def resume(self, block: int, context: Context, values: tuple[Value, ...]) -> None:
+        """A released group continues."""
+        self._add(block, context, values)
+
+    def run(self, chunk: Chunk) -> None:
+        """Run all threads of a chunk to their end.
+
+        Raises:
+            Stop: fault, trap, budget, barrier divergence or an instruction that is not modelled.
+        """
+        self.barriers.begin(chunk)
+        self.copies.begin(chunk)
+        self.pending.clear()
+        self.stalled.clear()
+        self._add(self.kernel.graph.entry, chunk.all, self.kernel.entry_values)
+        while True:
+            if self.pending:
+                self._go(self._next())
+            elif self.stalled:
+                self._go(min(self.stalled), forced=True)
+            elif not self.barriers.release():
+                if chunk.live_count:
+                    raise self.barriers.deadlock()
+                return
+
+    def _next(self) -> int:
+        """The block to run: the lowest, unless a group there has kept others waiting too long."""
+        if len(self.pending) + len(self.stalled) > 1 and self.budget.executions % PATIENCE == PATIENCE - 1:
+            blocks = sorted({*self.pending, *self.stalled})
+            if len(blocks) > 1:
+                return blocks[1 + (self.budget.executions // PATIENCE) % (len(blocks) - 1)]
+        return min(self.pending)
+
+    def _go(self, block: int, *, forced: bool = False) -> None:
+        """Run the groups waiting at a block, then on while theirs is the lowest block.
+
+        Part of a warp waits for its other lanes before a block with warp-wide instructions, unless `forced`.
+        """
+        groups = self.pending.pop(block, []) + self.stalled.pop(block, [])
+        context, values = merge(groups) if len(groups) > 1 else groups[0]
+        kernel, budget, tally = self.kernel, self.budget, self.tally
+        functions, lengths, whole, pending = kernel.functions, kernel.lengths, kernel.whole, self.pending
+        while True:
+            if whole[block] and not (forced or context.whole or context.complete):
+                self.stalled.setdefault(block, []).append((context, values))
+                return
+            forced = False
+            warps = context.warp_count
+            budget.executions += 1
+            budget.steps += lengths[block] * warps
+            if budget.steps > budget.limit or budget.executions > budget.most_executions:
+                raise budget.exhausted(self._first_line[block])
+            if tally is not None:
+                everyone = context.n == context.chunk.all.n and self.warp_base == 0 and self.only_chunk
+                tally.execute(block, None if everyone else context.warps + self.warp_base, context.n)
+            result = functions[block](self, context, *values)
+            if result is None:
+                return
+            block, values = result
+            if pending and (min(pending) <= block or budget.executions % PATIENCE == PATIENCE - 1):
+                self._add(block, context, values)
+                return
+            if self.barriers.waiting and budget.executions % PATIENCE == PATIENCE - 1:
+                self.barriers.release()
+
+
+__all__ = ["Budget", "Machine", "unsupported"]

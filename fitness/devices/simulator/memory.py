@@ -1,0 +1,501 @@
+"""Loads and stores of a simulated launch: bounds and alignment always, initialisation and races where asked.
+
+Every access goes through `load`, `store` or `locate` with a `Site`, the static description of its
+instruction. Lanes of one instruction nearly always touch one buffer: that buffer is remembered per site, and
+one comparison checks all lanes. Anything else takes the slow path, which finds the culprit.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fitness.devices.simulator.faults import Findings, Stop, finding
+from fitness.devices.simulator.lanes import Context, Value
+from fitness.devices.simulator.regions import (
+    LOCAL_WINDOW,
+    SHARED_WINDOW,
+    SPACE_SHIFT,
+    Region,
+    Window,
+)
+
+Array = NDArray[Any]
+_U64 = np.uint64
+_WINDOWS = {1: ("shared", SHARED_WINDOW), 2: ("local", LOCAL_WINDOW)}
+
+
+class Site:
+    """One static memory instruction.
+
+    Attributes:
+        index: number among the entry's memory sites. verb: "reads", "writes", "updates" (atomics).
+        space: "global", "shared", "local", "const", "param" or "generic".
+        width: bytes of an element; count: elements per lane; bytes: both multiplied; shift: log2(bytes).
+        offset: constant added to the address. dtype: of the elements as the register holds them.
+    """
+
+    __slots__ = (
+        "atomic", "bytes", "count", "dtype", "index", "limit", "line", "lo", "mask", "offset", "origin", "region",
+        "shift", "shift_u", "space", "text", "verb", "width",
+    )  # fmt: skip
+
+    def __init__(
+        self, index: int, verb: str, space: str, dtype: Any, count: int, offset: int, line: int, text: str
+    ) -> None:
+        self.index, self.verb, self.space, self.offset, self.line, self.text = index, verb, space, offset, line, text
+        self.dtype = np.dtype(dtype)
+        self.width, self.count = self.dtype.itemsize, count
+        self.bytes = self.width * count
+        self.shift = self.bytes.bit_length() - 1
+        self.mask = self.bytes - 1
+        self.shift_u = _U64(self.shift)
+        self.region: Region | None = None
+        self.origin = _U64(0)
+        self.limit = -1
+        self.atomic = False
+
+    def remember(self, region: Region) -> None:
+        """The buffer this instruction touched last."""
+        self.region = region
+        self.origin = _U64((region.base - self.offset) % (1 << 64))
+        self.limit = region.size - self.bytes
+
+
+class Observer(Protocol):
+    """Sees every checked access (race detector, counters)."""
+
+    def shared(self, context: Context, relative: Array, site: Site, bytes_each: int) -> None:
+        """Lanes touch shared memory at `relative` (n,) byte offsets into their block's."""
+
+    def global_(self, context: Context, region: Region, relative: Array, site: Site, bytes_each: int) -> None:
+        """Lanes touch a buffer at `relative` (n,) byte offsets."""
+
+
+class Memory:
+    """All memory a launch sees.
+
+    Args:
+        regions: buffers. track: follow uninitialised values. findings: where non-fatal ones go.
+    """
+
+    def __init__(self, regions: Sequence[Region], findings: Findings, *, track: bool) -> None:
+        self.regions = sorted(regions, key=lambda r: r.base)
+        self._bases = [r.base for r in self.regions]
+        self.findings, self.track = findings, track
+        self.windows: dict[str, Window] = {}
+        self.observers: list[Observer] = []
+        self.launch = ""
+
+    # ------------------------------------------------------------ public
+
+    def load(self, context: Context, address: Value, site: Site) -> tuple[Value, ...]:
+        """Values of a load, one per element (and when tracking, as many taints after them)."""
+        space = site.space
+        if space in ("shared", "local"):
+            return self._load_window(context, address, site, self.windows[space])
+        if space == "generic":
+            number = self._space_of(address, site)
+            if number is None:
+                return self._load_parts(context, address, site)
+            if number in _WINDOWS:
+                name, base = _WINDOWS[number]
+                return self._load_window(context, address - _U64(base), site, self.windows[name])
+        return self._load_region(context, address, site)
+
+    def store(
+        self, context: Context, address: Value, values: tuple[Value, ...], taints: tuple[Value, ...] | None, site: Site
+    ) -> None:
+        """Store one or more elements per lane. `taints` is None where all values are initialised."""
+        space = site.space
+        if taints is not None and all(t is False for t in taints):
+            taints = None
+        if space in ("shared", "local"):
+            self._store_window(context, address, values, taints, site, self.windows[space])
+            return
+        if space == "generic":
+            number = self._space_of(address, site)
+            if number is None:
+                self._store_parts(context, address, values, taints, site)
+                return
+            if number in _WINDOWS:
+                name, base = _WINDOWS[number]
+                self._store_window(context, address - _U64(base), values, taints, site, self.windows[name])
+                return
+        self._store_region(context, address, values, taints, site)
+
+    def tainted_address(self, context: Context, taint: Value, site: Site) -> None:
+        """An address depends on an uninitialised value."""
+        self._tainted(context, taint, site.line, f"the address of `{site.text}`")
+
+    def tainted_branch(self, context: Context, taint: Value, line: int) -> None:
+        """A branch depends on an uninitialised value."""
+        self._tainted(context, taint, line, "a branch condition")
+
+    def _tainted(self, context: Context, taint: Value, line: int, what: str) -> None:
+        if self.findings.knows("uninitialised", line, what) or not np.any(taint):
+            return
+        lane = context.lanes[int(np.argmax(taint)) if isinstance(taint, np.ndarray) else 0]
+        self.findings.add(
+            "uninitialised", f"{what} depends on an uninitialised value in {self.where(context, lane)}", line, what
+        )
+
+    # ------------------------------------------------------------ global, const, param
+
+    def locate(self, context: Context, address: Value, site: Site) -> tuple[Region, Value] | None:
+        """The buffer all lanes touch and their byte offsets into it (uint64 array or int).
+
+        Returns:
+            None where lanes touch several buffers.
+
+        Raises:
+            Stop: out of bounds or misaligned.
+        """
+        region = site.region
+        if not isinstance(address, np.ndarray):
+            where = (int(address) + site.offset) % (1 << 64)
+            region = self.find(where)
+            if region is None or where > region.end - site.bytes:
+                raise self._outside(context, context.lanes[0], where, site)
+            if where & site.mask:
+                raise self._misaligned(context, context.lanes[0], where, site, region)
+            site.remember(region)
+            return region, where - region.base
+        if region is not None:
+            relative = address - site.origin
+            if relative.max() > site.limit:
+                region = None
+        if region is None:
+            region = self._search(context, address, site)
+            if region is None:
+                return None
+            relative = address - site.origin
+        if site.mask and (int(np.bitwise_or.reduce(relative)) | region.base) & site.mask:
+            self._check_alignment(context, address, site, region)
+        return region, relative
+
+    def find(self, where: int) -> Region | None:
+        """The buffer that begins at or last before an address, None where there is none."""
+        number = bisect_right(self._bases, where) - 1
+        return self.regions[number] if number >= 0 else None
+
+    def _search(self, context: Context, address: Array, site: Site) -> Region | None:
+        absolute = address + _U64(site.offset % (1 << 64))
+        bases = np.array(self._bases, dtype=np.uint64)
+        ends = np.array([r.end for r in self.regions], dtype=np.uint64)
+        number = np.searchsorted(bases, absolute, side="right") - 1
+        bad = (number < 0) | (absolute > ends[number] - _U64(min(site.bytes, 1 << 62)))
+        bad |= absolute + _U64(site.bytes) > ends[number]
+        if bad.any():
+            first = int(np.argmax(bad))
+            raise self._outside(context, context.lanes[first], int(absolute[first]), site)
+        if (number != number[0]).any():
+            return None
+        region = self.regions[int(number[0])]
+        site.remember(region)
+        return region
+
+    def _check_alignment(self, context: Context, address: Array, site: Site, region: Region) -> None:
+        absolute = address + _U64(site.offset % (1 << 64))
+        bad = (absolute & _U64(site.mask)) != 0
+        if bad.any():
+            first = int(np.argmax(bad))
+            raise self._misaligned(context, context.lanes[first], int(absolute[first]), site, region)
+
+    def _load_region(self, context: Context, address: Value, site: Site) -> tuple[Value, ...]:
+        found = self.locate(context, address, site)
+        if found is None:
+            return self._load_parts(context, address, site)
+        region, relative = found
+        for observer in self.observers:
+            observer.global_(context, region, spread(relative, context), site, site.bytes)
+        if isinstance(relative, np.ndarray):
+            index: Any = (relative >> site.shift_u).view(np.int64)
+        else:
+            index = relative >> site.shift
+        return self._fetch(region.views, region.shadow, index, site)
+
+    def _store_region(
+        self, context: Context, address: Value, values: tuple[Value, ...], taints: tuple[Value, ...] | None, site: Site
+    ) -> None:
+        found = self.locate(context, address, site)
+        if found is None:
+            self._store_parts(context, address, values, taints, site)
+            return
+        region, relative = found
+        self.check_writable(context, region, relative, site)
+        for observer in self.observers:
+            observer.global_(context, region, spread(relative, context), site, site.bytes)
+        if taints is not None and region.role == "output":
+            self.tainted_output(context, taints, site, region, relative)
+            taints = None
+        if isinstance(relative, np.ndarray):
+            index: Any = (relative >> site.shift_u).view(np.int64)
+        else:
+            index = relative >> site.shift
+        self._deposit(region.views, region.shadow, index, values, taints, site)
+
+    def check_writable(self, context: Context, region: Region, relative: Value, site: Site) -> None:
+        """Inputs and constants must not be written.
+
+        Raises:
+            Stop: the buffer is an input.
+        """
+        if not region.writable:
+            message = f"{self._element(region, first(relative))} is an input and is written in "
+            raise Stop("fault", finding("input_written", message + self.where(context, context.lanes[0]), site.line))
+
+    def tainted_output(
+        self, context: Context, taints: tuple[Value, ...], site: Site, region: Region, relative: Value
+    ) -> None:
+        """An uninitialised value reaches an output."""
+        if self.findings.knows("uninitialised", site.line, region.name):
+            return
+        for taint in taints:
+            if np.any(taint):
+                place = int(np.argmax(taint)) if isinstance(taint, np.ndarray) else 0
+                offset = int(relative[place]) if isinstance(relative, np.ndarray) else relative
+                element = self._element(region, offset)
+                where = self.where(context, context.lanes[place])
+                self.findings.add(
+                    "uninitialised",
+                    f"an uninitialised value is written to {element} in {where}",
+                    site.line,
+                    region.name,
+                )
+                return
+
+    # ------------------------------------------------------------ shared, local
+
+    def offsets(self, context: Context, address: Value, site: Site, window: Window) -> Value:
+        """Byte offsets into each owner's part of a window (unsigned array or int).
+
+        Raises:
+            Stop: out of bounds or misaligned.
+        """
+        low = window.start - site.offset
+        if isinstance(address, np.ndarray):
+            bits = 8 * address.dtype.itemsize
+            relative = address - address.dtype.type(low % (1 << bits))
+            if relative.max() > window.size - site.bytes or window.size < site.bytes:
+                place = int(np.argmax(relative > window.size - site.bytes)) if window.size >= site.bytes else 0
+                raise self._outside_window(context, context.lanes[place], int(address[place]), site, window)
+            if site.mask and int(np.bitwise_or.reduce(relative)) & site.mask:
+                place = int(np.argmax((relative & address.dtype.type(site.mask)) != 0))
+                raise self._misaligned(context, context.lanes[place], int(address[place]) + site.offset, site, window)
+            return relative
+        one = int(address) - low
+        if not 0 <= one <= window.size - site.bytes:
+            raise self._outside_window(context, context.lanes[0], int(address), site, window)
+        if one & site.mask:
+            raise self._misaligned(context, context.lanes[0], int(address) + site.offset, site, window)
+        return one
+
+    def _index(self, context: Context, relative: Value, site: Site, window: Window) -> Array:
+        base = context.window(window.space, site.shift)
+        if not isinstance(relative, np.ndarray):
+            return np.asarray(base + (relative >> site.shift))
+        if relative.dtype.itemsize == 8:
+            return np.asarray((relative >> site.shift_u).view(np.int64) + base)
+        return np.asarray((relative >> np.uint32(site.shift)) + base)
+
+    def _load_window(self, context: Context, address: Value, site: Site, window: Window) -> tuple[Value, ...]:
+        relative = self.offsets(context, address, site, window)
+        if self.observers and window.space == "shared":
+            for observer in self.observers:
+                observer.shared(context, spread(relative, context), site, site.bytes)
+        return self._fetch(window.views, window.shadow, self._index(context, relative, site, window), site)
+
+    def _store_window(
+        self,
+        context: Context,
+        address: Value,
+        values: tuple[Value, ...],
+        taints: tuple[Value, ...] | None,
+        site: Site,
+        window: Window,
+    ) -> None:
+        relative = self.offsets(context, address, site, window)
+        if self.observers and window.space == "shared":
+            for observer in self.observers:
+                observer.shared(context, spread(relative, context), site, site.bytes)
+        self._deposit(window.views, window.shadow, self._index(context, relative, site, window), values, taints, site)
+
+    # ------------------------------------------------------------ elements
+
+    def _fetch(
+        self, views: dict[int, Array], shadow: dict[int, Array] | None, index: Any, site: Site
+    ) -> tuple[Value, ...]:
+        count = site.count
+        elements = views[site.width]
+        if elements.dtype != site.dtype:
+            elements = elements.view(site.dtype)
+        if count == 1:
+            values: tuple[Value, ...] = (elements.take(index) if isinstance(index, np.ndarray) else elements[index],)
+        else:
+            rows = elements[: elements.size // count * count].reshape(-1, count)
+            if isinstance(index, np.ndarray):
+                values = tuple(np.ascontiguousarray(rows.take(index, axis=0).T))
+            else:
+                values = tuple(rows[index])
+        if not self.track:
+            return values
+        return values + self._taints(shadow, index, site)
+
+    def _taints(self, shadow: dict[int, Array] | None, index: Any, site: Site) -> tuple[Value, ...]:
+        clean = (False,) * site.count
+        if shadow is None:
+            return clean
+        if site.count == 1:
+            marks = shadow[site.width].take(index)
+            return (marks != 0,) if marks.any() else clean
+        flat = shadow[site.width]
+        marks = flat[: flat.size // site.count * site.count].reshape(-1, site.count).take(index, axis=0)
+        if not marks.any():
+            return clean
+        return tuple(np.ascontiguousarray((marks != 0).T)) if marks.ndim == 2 else tuple(m != 0 for m in marks)
+
+    def _deposit(
+        self,
+        views: dict[int, Array],
+        shadow: dict[int, Array] | None,
+        index: Any,
+        values: tuple[Value, ...],
+        taints: tuple[Value, ...] | None,
+        site: Site,
+    ) -> None:
+        count = site.count
+        elements = views[site.width]
+        if elements.dtype != site.dtype:
+            elements = elements.view(site.dtype)
+        if not isinstance(index, np.ndarray):  # all lanes write one place: the last one stays
+            values = tuple(v[-1] if isinstance(v, np.ndarray) else v for v in values)
+            taints = taints and tuple(t[-1] if isinstance(t, np.ndarray) else t for t in taints)
+        if count == 1:
+            elements[index] = values[0]
+        else:
+            rows = elements[: elements.size // count * count].reshape(-1, count)
+            if isinstance(index, np.ndarray):
+                block = np.empty((index.size, count), dtype=site.dtype)
+                for place, value in enumerate(values):
+                    block[:, place] = value
+                rows[index] = block
+            else:
+                rows[index] = values
+        if shadow is not None:
+            self._mark(shadow, index, taints, site)
+
+    def _mark(self, shadow: dict[int, Array], index: Any, taints: tuple[Value, ...] | None, site: Site) -> None:
+        flat = shadow[site.width]
+        full = flat.dtype.type((1 << (8 * site.width)) // 255)
+        if site.count == 1:
+            flat[index] = 0 if taints is None else np.asarray(taints[0]) * full
+            return
+        rows = flat[: flat.size // site.count * site.count].reshape(-1, site.count)
+        if taints is None:
+            rows[index] = 0
+            return
+        shape = (index.size,) if isinstance(index, np.ndarray) else ()
+        marks = [np.broadcast_to(np.asarray(taint) * full, shape) for taint in taints]
+        rows[index] = np.stack(marks, axis=-1)
+
+    # ------------------------------------------------------------ several spaces or buffers at once
+
+    def _space_of(self, address: Value, site: Site) -> int | None:
+        if not isinstance(address, np.ndarray):
+            return (int(address) + site.offset) >> SPACE_SHIFT
+        low = (int(address.min()) + site.offset) >> SPACE_SHIFT
+        high = (int(address.max()) + site.offset) >> SPACE_SHIFT
+        if low == high or (low >= 0x7F and high >= 0x7F) or high > 0x80:
+            return high
+        return None
+
+    def parts(self, context: Context, address: Array, site: Site) -> list[tuple[Context, NDArray[np.intp]]]:
+        """Sub-groups of lanes that touch one buffer or space each."""
+        absolute = address + _U64(site.offset % (1 << 64))
+        number = np.searchsorted(np.array(self._bases, dtype=np.uint64), absolute, side="right")
+        key = (absolute >> _U64(SPACE_SHIFT)).astype(np.int64) * (len(self.regions) + 1) + number
+        found = []
+        for one in np.unique(key):
+            where = np.flatnonzero(key == one)
+            found.append((Context(context.chunk, context.lanes[where]), where))
+        return found
+
+    def _load_parts(self, context: Context, address: Array, site: Site) -> tuple[Value, ...]:
+        width = site.count * (2 if self.track else 1)
+        out = [np.zeros(context.n, dtype=site.dtype if place < site.count else np.bool_) for place in range(width)]
+        for part, where in self.parts(context, address, site):
+            for target, value in zip(out, self.load(part, address[where], site), strict=True):
+                target[where] = value
+        return tuple(out)
+
+    def _store_parts(
+        self, context: Context, address: Array, values: tuple[Value, ...], taints: tuple[Value, ...] | None, site: Site
+    ) -> None:
+        def chosen(items: tuple[Value, ...], where: NDArray[np.intp]) -> tuple[Value, ...]:
+            return tuple(v[where] if isinstance(v, np.ndarray) else v for v in items)
+
+        for part, where in self.parts(context, address, site):
+            some = chosen(taints, where) if taints is not None else None
+            self.store(part, address[where], chosen(values, where), some, site)
+
+    # ------------------------------------------------------------ messages
+
+    def where(self, context: Context, lane: int) -> str:
+        """ "thread (x, y, z) of block (x, y, z) of `kernel`"."""
+        block, thread = context.chunk.position(int(lane))
+        return f"thread {thread} of block {block} of {self.launch}"
+
+    def _element(self, region: Region, offset: int) -> str:
+        return f"{region.name}[{offset // region.dtype.itemsize}]"
+
+    def _outside(self, context: Context, lane: int, where: int, site: Site) -> Stop:
+        action = f"{self.where(context, lane)} {site.verb} {site.bytes} bytes "
+        before = self.find(where)
+        number = bisect_right(self._bases, where)
+        after = self.regions[number] if number < len(self.regions) else None
+        place = f"at address {where:#x}, in no buffer"
+        if before is not None and where + site.bytes - before.end < 1 << 31:
+            beyond = where - before.end
+            elements = before.size // before.dtype.itemsize
+            place = f"at {self._element(before, where - before.base)}, {max(beyond, 0)} bytes past the end of {before.name} ({elements} elements)"
+        if after is not None and after.base - where < 2048:
+            place = f"{after.base - where} bytes before the start of {after.name}"
+        return Stop("fault", finding("out_of_bounds", action + place, site.line))
+
+    def _outside_window(self, context: Context, lane: int, address: int, site: Site, window: Window) -> Stop:
+        offset = address + site.offset - window.start
+        message = (
+            f"{self.where(context, lane)} {site.verb} {site.bytes} bytes at byte {offset} of {window.space} memory, "
+            f"which has {window.size} bytes"
+        )
+        return Stop("fault", finding("out_of_bounds", message, site.line))
+
+    def _misaligned(self, context: Context, lane: int, where: int, site: Site, region: Region | Window) -> Stop:
+        if isinstance(region, Region):
+            place = f"{self._element(region, where - region.base)} ({region.name} is aligned to {region.base & -region.base} bytes)"
+        else:
+            place = f"byte {where - region.start} of {region.space} memory"
+        message = (
+            f"{self.where(context, lane)} {site.verb} {site.bytes} bytes at {place}, not a multiple of {site.bytes}"
+        )
+        return Stop("fault", finding("misaligned", message, site.line))
+
+
+def spread(relative: Value, context: Context) -> Array:
+    """One offset per lane."""
+    if isinstance(relative, np.ndarray):
+        return relative.view(np.int64) if relative.dtype.itemsize == 8 else relative.astype(np.int64)
+    return np.full(context.n, relative, dtype=np.int64)
+
+
+def first(relative: Value) -> int:
+    """The first lane's offset."""
+    return int(relative[0]) if isinstance(relative, np.ndarray) else int(relative)
+
+
+Reader = Callable[[Context, Value, Site], tuple[Value, ...]]

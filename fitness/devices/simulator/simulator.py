@@ -1,0 +1,253 @@
+"""`Simulator`: a `Device` that executes PTX on NumPy and models time on the card it stands for."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fitness.devices.device import BufferRef, Checks, Execution, Inputs, Program, ResolvedLaunch, Scalar
+from fitness.devices.simulator import ptx
+from fitness.devices.simulator.allocator import keep_freed_memory
+from fitness.devices.simulator.atomics import Atomics
+from fitness.devices.simulator.codegen import Kernel, generate
+from fitness.devices.simulator.copies import Copies
+from fitness.devices.simulator.faults import Ended, Findings, Stop, unsupported
+from fitness.devices.simulator.lanes import Chunk
+from fitness.devices.simulator.layout import Layout, module_variables
+from fitness.devices.simulator.machine import Budget, Machine
+from fitness.devices.simulator.matrices import Matrices
+from fitness.devices.simulator.memory import Memory
+from fitness.devices.simulator.regions import (
+    LOCAL_START,
+    PARAM_WINDOW,
+    SHARED_START,
+    AddressMap,
+    Region,
+    Window,
+)
+from fitness.gpu import Gpu
+from fitness.outcome import Clock, Finding
+
+#: Lanes simulated at once: enough to hide NumPy's cost per call, few enough to stay in the cache.
+CHUNK_LANES = 8192
+
+
+@functools.lru_cache(maxsize=64)
+def _module(digest: str, text: str) -> ptx.Module:
+    del digest
+    return ptx.parse(text)
+
+
+@functools.lru_cache(maxsize=128)
+def _kernel(text: str, entry: str, track: bool) -> Kernel:
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return generate(_module(digest, text), entry, track=track)
+
+
+@dataclass
+class _Services:
+    """What a machine needs beside memory."""
+
+    copies: Copies
+    atomics: Atomics
+    matrices: Matrices
+    races: Any
+    tally: Any
+
+
+class _Run:
+    """One execution of a program."""
+
+    def __init__(self, program: Program, inputs: Inputs, checks: Checks) -> None:
+        self.program, self.inputs, self.checks = program, inputs, checks
+        self.findings = Findings()
+        self.budget = Budget(checks.steps)
+        text = program.compiled.ptx
+        self.module = _module(hashlib.sha256(text.encode()).hexdigest(), text)
+        self.buffers = self._place()
+        self.ended: Literal["finished"] | Ended = "finished"
+        self.fatal: list[Finding] = []
+        self.counters: list[Any] = []
+
+    def _place(self) -> dict[str, Region]:
+        places = AddressMap(self.program.align)
+        found: dict[str, Region] = {}
+        for name, array in sorted(self.inputs.buffers.items()):
+            data = np.ascontiguousarray(array).reshape(-1)
+            raw = data.view(np.uint8) if data.size else np.empty(0, np.uint8)
+            found[name] = Region(name, places.place(raw.size), raw, "input", data.dtype)
+        for name, array in sorted(self.inputs.outputs.items()):
+            found[name] = self._fresh(name, places, int(array.nbytes), "output", array.dtype)
+        for workspace in self.program.workspaces:
+            region = self._fresh(workspace.name, places, workspace.bytes, "workspace", np.dtype(np.float32))
+            if workspace.init != "poison":
+                region.fill(0)
+            found[workspace.name] = region
+        return found
+
+    @staticmethod
+    def _fresh(
+        name: str, places: AddressMap, size: int, role: Literal["output", "workspace"], dtype: np.dtype[Any]
+    ) -> Region:
+        region = Region(name, places.place(size), np.empty(size, np.uint8), role, dtype, np.ones(size, dtype=np.uint8))
+        region.spoil()
+        return region
+
+    def execute(self) -> Execution:
+        """All launches in order."""
+        try:
+            with np.errstate(all="ignore"):
+                for number, launch in enumerate(self.program.launches):
+                    for name in launch.memset:
+                        self.buffers[name].fill(0)
+                    blocks = self.checks.blocks[number] if self.checks.blocks is not None else None
+                    self._launch(launch, blocks)
+        except Stop as stop:
+            self.ended, self.fatal = stop.ended, [stop.finding]
+        return self._execution()
+
+    def _execution(self) -> Execution:
+        outputs: dict[str, NDArray[Any]] = {}
+        written: dict[str, NDArray[np.bool_]] = {}
+        for name, like in self.inputs.outputs.items():
+            region = self.buffers[name]
+            outputs[name] = region.data.view(like.dtype).reshape(like.shape)
+            assert region.poisoned is not None
+            written[name] = (region.poisoned.reshape(-1, like.dtype.itemsize).max(axis=1) == 0).reshape(like.shape)
+        kept = sorted(self.findings.items, key=lambda f: f.severity != "error")
+        return Execution(
+            outputs=outputs,
+            written=written,
+            findings=tuple(self.fatal + kept),
+            ended=self.ended,
+            steps=self.budget.steps,
+            counters=tuple(self.counters) if self.checks.counters else None,
+        )
+
+    def _module_regions(self) -> list[Region]:
+        """Module variables with their initial image (fresh for every launch)."""
+        placed = module_variables(self.module)
+        regions = []
+        for name, place in placed.items():
+            variable = place.variable
+            image = bytearray(variable.initial or bytes(variable.bytes))
+            for offset, symbol, addend, size in variable.references:
+                if symbol not in placed:
+                    raise unsupported(f"the address of {symbol} in the initialiser of {name}", 0)
+                image[offset : offset + size] = (placed[symbol].address + addend).to_bytes(8, "little")[:size]
+            role: Literal["const", "module"] = "const" if variable.space == "const" else "module"
+            dtype = np.dtype(f"V{variable.align}" if variable.bytes % variable.align == 0 else np.uint8)
+            regions.append(Region(name, place.address, np.frombuffer(image, np.uint8), role, dtype))
+        return regions
+
+    def _parameters(self, launch: ResolvedLaunch, layout: Layout) -> bytes:
+        """The parameter block of a launch."""
+        block = bytearray(layout.parameter_bytes)
+        for argument, (offset, size, kind) in zip(launch.arguments, layout.parameters.values(), strict=True):
+            if isinstance(argument, BufferRef):
+                packed = self.buffers[argument.name].base.to_bytes(8, "little")
+            elif isinstance(argument, Scalar) and kind in ("f32", "f64"):
+                packed = struct.pack("<f" if kind == "f32" else "<d", argument.value)
+            else:
+                packed = (int(argument.value) % (1 << (8 * size))).to_bytes(size, "little")
+            block[offset : offset + len(packed)] = packed
+        return bytes(block)
+
+    def _launch(self, launch: ResolvedLaunch, chosen: tuple[int, ...] | None) -> None:
+        checks = self.checks
+        if launch.cluster != (1, 1, 1):
+            raise unsupported("thread-block clusters", 0)
+        kernel = _kernel(self.program.compiled.ptx, launch.entry, checks.uninitialised)
+        parameters = self._parameters(launch, kernel.layout)
+        image = np.frombuffer(parameters, np.uint8)
+        regions = [*self.buffers.values(), *self._module_regions()]
+        regions.append(Region("parameters", PARAM_WINDOW, image, "param", np.dtype(np.uint8)))
+        memory = Memory(regions, self.findings, track=checks.uninitialised)
+        memory.launch = launch.entry
+        for site in kernel.sites:
+            site.region, site.limit = None, -1
+        total = launch.grid[0] * launch.grid[1] * launch.grid[2]
+        blocks = list(range(total)) if chosen is None else list(chosen)
+        shared = kernel.layout.dynamic_start + launch.shared
+        services = self._services(kernel, launch, memory, total, blocks)
+        machine = Machine(
+            kernel, memory, self.budget, self.findings, parameters, (launch.grid, launch.block),
+            (launch.shared, shared), services,
+        )  # fmt: skip
+        services.matrices.warps = machine.warps
+        self._chunks(machine, launch, blocks, shared)
+        if services.tally is not None:
+            self.counters.append(services.tally.finish())
+
+    def _services(
+        self, kernel: Kernel, launch: ResolvedLaunch, memory: Memory, total: int, blocks: list[int]
+    ) -> _Services:
+        del kernel, launch, total, blocks
+        deferred = self.checks.uninitialised or self.checks.races
+        return _Services(Copies(memory, deferred=deferred), Atomics(memory), Matrices(memory), None, None)
+
+    def _chunks(self, machine: Machine, launch: ResolvedLaunch, blocks: list[int], shared: int) -> None:
+        """Run the blocks, as many at once as suits; cooperative launches all together."""
+        threads = launch.block[0] * launch.block[1] * launch.block[2]
+        stride = -(-threads // 32) * 32
+        at_once = len(blocks) if launch.cooperative else max(1, CHUNK_LANES // stride)
+        memory, local = machine.memory, machine.kernel.layout.local_bytes
+        track = self.checks.uninitialised
+        machine.only_chunk = len(blocks) <= at_once
+        for first in range(0, len(blocks), at_once):
+            some = blocks[first : first + at_once]
+            memory.windows = {
+                "shared": Window("shared", len(some), shared, SHARED_START, track=track),
+                "local": Window("local", len(some) * stride, local, LOCAL_START, track=track),
+            }
+            chunk = Chunk(
+                launch.grid, launch.block, some, memory.windows["shared"].stride, memory.windows["local"].stride
+            )
+            machine.warp_base = first * chunk.warps_per_block
+            machine.run(chunk)
+
+
+class Simulator:
+    """The simulator as a device.
+
+    Args:
+        gpu: the card it is a model of.
+    """
+
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
+        keep_freed_memory()
+
+    @property
+    def gpu(self) -> Gpu:
+        """The card it is a model of."""
+        return self._gpu
+
+    @property
+    def clock(self) -> Clock:
+        """Times are modelled."""
+        return "modelled"
+
+    def run(self, program: Program, inputs: Inputs, checks: Checks) -> Execution:
+        """Run all launches in order on poisoned outputs; what is wrong is in the Execution."""
+        try:
+            return _Run(program, inputs, checks).execute()
+        except ptx.PtxError as error:
+            stop = unsupported(f"this PTX: {error}", 0)
+            return Execution(
+                outputs=dict(inputs.outputs),
+                written=_nothing(inputs.outputs),
+                findings=(stop.finding,),
+                ended="unsupported",
+            )
+
+
+def _nothing(outputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[np.bool_]]:
+    return {name: np.zeros(array.shape, dtype=bool) for name, array in outputs.items()}

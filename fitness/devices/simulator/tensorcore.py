@@ -1,0 +1,138 @@
+"""`mma` at run time: registers of a group to whole-warp fragments and back, taint carried element by element."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fitness.devices.simulator import tensor
+from fitness.devices.simulator.lanes import Context, Value
+
+Array = NDArray[Any]
+
+
+class Multiply:
+    """One `mma` or `mma.sp` instruction as a callable on registers.
+
+    Args:
+        shape: "m16n8k16" and the like; a_type ... d_type: element types; selector: metadata selector of
+            sparse forms; saturate: `.satfinite`; ordered: `.sp::ordered_metadata`.
+    """
+
+    def __init__(
+        self,
+        shape: str,
+        a_type: str,
+        b_type: str,
+        c_type: str,
+        d_type: str,
+        sparse: bool,
+        selector: int,
+        saturate: bool,
+        ordered: bool,
+    ) -> None:
+        self.shape, self.types = shape, (a_type, b_type, c_type, d_type)
+        self.sparse, self.selector, self.saturate, self.ordered = sparse, selector, saturate, ordered
+        self.line, self.text = 0, ""
+
+    def rehearse(self, counts: Sequence[int]) -> None:
+        """Run once on zeros, so that a combination that is not modelled shows when code is generated.
+
+        Raises:
+            UnsupportedShape: not modelled.
+        """
+        zero = np.zeros((1, 32), dtype=np.uint32)
+        c = np.zeros((1, 32), dtype=np.float32) if self.types[2] == "f32" else zero
+        metadata = np.full((1, 32), 0x44444444, dtype=np.uint32)
+        self._multiply([zero] * counts[0], [zero] * counts[1], [c] * counts[2], metadata)
+
+    def _multiply(
+        self, a: Sequence[Array], b: Sequence[Array], c: Sequence[Array], metadata: Array
+    ) -> tuple[Array, ...]:
+        a_type, b_type, c_type, d_type = self.types
+        if self.sparse:
+            return tensor.mma_sp(
+                self.shape,
+                a_type,
+                b_type,
+                c_type,
+                a,
+                b,
+                c,
+                metadata,
+                self.selector,
+                saturate=self.saturate,
+                d_type=d_type,
+            )
+        return tensor.mma(self.shape, a_type, b_type, c_type, a, b, c, saturate=self.saturate, d_type=d_type)
+
+    def __call__(
+        self, machine: Any, context: Context, values: tuple[tuple[Value, ...], ...], marks: tuple[Any, ...]
+    ) -> tuple[Value, ...]:
+        """Destination registers (and their taints when tracking)."""
+        machine.warps.need_whole(context, self.line, self.text)
+        a, b, c = ([context.as_warps(v) for v in part] for part in values[:3])
+        metadata = context.as_warps(values[3][0]) if self.sparse else np.empty(0)
+        if self.ordered and machine.memory.track:
+            self._check_order(machine, context, metadata)
+        result = tuple(context.from_warps(d) for d in self._multiply(a, b, c, metadata))
+        if not machine.memory.track:
+            return result
+        return result + self._taints(context, marks, len(result))
+
+    def _check_order(self, machine: Any, context: Context, metadata: Array) -> None:
+        """Metadata out of order or with equal indices is undefined behaviour: a warning, results are kept."""
+        if machine.findings.knows("invalid_metadata", self.line):
+            return
+        good = tensor.metadata_ordered(self.shape, self.types[0], metadata, self.selector)
+        if not good.all():
+            lane = context.lanes[32 * int(np.argmin(good))]
+            machine.findings.add(
+                "invalid_metadata",
+                f"the metadata of {machine.memory.where(context, lane)}'s warp are not ascending pairs of distinct "
+                "indices, as `mma.sp::ordered_metadata` requires",
+                self.line,
+                severity="warning",
+            )
+
+    def _taints(self, context: Context, marks: tuple[Any, ...], count: int) -> tuple[Value, ...]:
+        if all(part is None or all(m is False for m in part) for part in marks):
+            return (False,) * count
+        groups = context.n // 32
+
+        def masks(part: Any) -> Array | None:
+            if part is None or all(m is False for m in part):
+                return None
+            return np.stack([np.broadcast_to(m, context.n).reshape(groups, 32) for m in part], axis=-1)
+
+        a, b, c = masks(marks[0]), masks(marks[1]), masks(marks[2])
+        k = int(self.shape.rsplit("k", 1)[1])
+        bits = tensor.TYPES[self.types[0]].bits
+        bad_rows = np.zeros((groups, 16), dtype=bool)
+        bad_columns = np.zeros((groups, 8), dtype=bool)
+        if a is not None:
+            rows, _ = tensor.a_fragment(k // 2 if self.sparse else k, bits)
+            _spread(bad_rows, a, rows)
+        if self.sparse and (metadata := masks(marks[3])) is not None:
+            bad_rows |= metadata.any(axis=(1, 2))[:, None]
+        if b is not None:
+            _, columns = tensor.b_fragment(k, bits)
+            _spread(bad_columns, b, columns)
+        d_bits = 16 if self.types[3] == "f16" else 32
+        rows, columns = tensor.c_fragment(d_bits)
+        tainted = bad_rows[:, rows[..., 0]] | bad_columns[:, columns].any(axis=-1)
+        if c is not None and c.shape[-1] == count:
+            tainted = tainted | c
+        elif c is not None:
+            tainted = tainted | c.any(axis=-1, keepdims=True)
+        return tuple(np.ascontiguousarray(tainted[..., place].reshape(-1)) for place in range(count))
+
+
+def _spread(target: Array, marks: Array, index: Array) -> None:
+    """target[g, index of element] |= marks[g, lane, register] for every element of the register."""
+    group, lane, register = np.nonzero(marks)
+    for element in range(index.shape[-1]):
+        target[group, index[lane, register, element]] = True
