@@ -300,10 +300,13 @@ class _Reader:
                 raise self.error("constraints", problem, "change a default or the constraint")
 
     def distinct(self, header: Header) -> None:
-        names = [space.name for space in header.workspaces] + [tensor.name for tensor in header.tensormaps]
-        for name in names:
-            if names.count(name) > 1 or name in header.params:
-                raise self.error("workspace", f"the name {name!r} is used twice", "give each its own name")
+        named = [(f"workspace[{i}].name", space.name) for i, space in enumerate(header.workspaces)]
+        named += [(f"tensormap[{i}].name", tensor.name) for i, tensor in enumerate(header.tensormaps)]
+        taken = set(header.params)
+        for key, name in named:
+            if name in taken:
+                raise self.error(key, f"the name {name!r} is used twice", "give each its own name")
+            taken.add(name)
 
 
 def _is_int32(value: object) -> bool:
