@@ -69,15 +69,20 @@ def forecast(experiment: Experiment, gpu: Gpu, pool: Pool) -> Forecast:
     if not isinstance(timed, Timed):
         why = timed.findings[0].message if timed.findings else timed.kind
         raise BaselineError(f"baseline {baseline.name} is not valid here: {why}", "name another one: task.baseline")
-    candidates = len(seeds) + experiment.search.generations * experiment.search.children
-    if experiment.budget.evaluations is not None:
-        candidates = min(candidates, experiment.budget.evaluations)
+    candidates = planned(experiment, len(seeds))
     seconds = candidates * seconds_each
     if experiment.budget.minutes is not None:
         seconds = min(seconds, 60 * experiment.budget.minutes)
     verdicts = tuple(SeedVerdict(seed.name, outcomes[n]) for n, seed in enumerate(seeds))
     dropped = tuple(note for note in notes if note.dropped is not None)
     return Forecast(gpu, verdicts, dropped, baseline.name, timed.timings, candidates, seconds)
+
+
+def planned(experiment: Experiment, seeds: int) -> int:
+    """How many candidates a run would judge at most."""
+    candidates = seeds + experiment.search.generations * experiment.search.children
+    cap = experiment.budget.evaluations
+    return candidates if cap is None else min(candidates, cap)
 
 
 def forecast_lines(plan: Forecast) -> list[str]:

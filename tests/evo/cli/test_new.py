@@ -1,4 +1,4 @@
-"""`evo new`, and where experiments are found."""
+"""`evo new`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from evo.cli import experiments
 from evo.cli.group import cli
-from evo.errors import ExperimentError
 from evo.experiment import Experiment
 
 
@@ -63,26 +61,3 @@ def test_a_folder_that_cannot_be_written() -> None:
     assert code == 1
     assert len(output.splitlines()) == 1
     assert output.startswith("evo: file")
-
-
-def test_a_file_of_the_user_comes_first() -> None:
-    Path("nm24.toml").write_text("", encoding="utf-8")
-    assert experiments.find("nm24.toml") == experiments.Found(Path("nm24.toml"))
-    assert experiments.find("nm24") == experiments.Found(Path("nm24.toml"))
-
-
-@pytest.mark.parametrize("given", ["nm24", "nm24.toml", "experiments/nm24.toml"])
-def test_else_the_shipped_one_of_that_name(given: str) -> None:
-    found = experiments.find(given)
-    assert found.shipped
-    assert Experiment.load(found.path).name == "nm24"
-
-
-def test_a_missing_file_suggests_a_shipped_one() -> None:
-    with pytest.raises(ExperimentError, match=r'nm42\.toml: no such file; did you mean "nm24"\?'):
-        experiments.find("nm42.toml")
-
-
-@pytest.mark.parametrize("path", experiments.shipped_experiments().values(), ids=lambda path: path.stem)
-def test_every_shipped_experiment_loads(path: Path) -> None:
-    assert Experiment.load(path).name == path.stem

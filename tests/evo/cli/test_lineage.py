@@ -1,4 +1,4 @@
-"""`evo lineage` and `evo plot` on an archive with one run."""
+"""`evo lineage` on an archive with one run; REFs."""
 
 from __future__ import annotations
 
@@ -112,24 +112,3 @@ def test_another_archive(run_id: str) -> None:
     code, out, _ = evo("lineage", "best", "--archive", "mine.db", "--json")
     assert code == 0
     assert json.loads(out)["run"] == run_id
-
-
-def test_plot_writes_beside_the_archive(run_id: str) -> None:
-    code, out, _ = evo("plot", "nm24")
-    assert code == 0
-    folder = Path("runs") / run_id
-    assert out.split() == [str(folder / f"plot.{kind}") for kind in ("png", "pdf", "svg", "csv")]
-    assert all(Path(line).is_file() for line in out.split())
-
-
-def test_plot_where_and_what_one_asks_for(run_id: str) -> None:
-    code, out, _ = evo("plot", "--out", "figures", "--name", "fig1", "--format", "svg", "--json")
-    assert code == 0
-    assert json.loads(out) == {"run": run_id, "files": ["figures/fig1.svg", "figures/fig1.csv"]}
-
-
-def test_plot_into_a_file_in_the_way(run_id: str) -> None:
-    Path("figures").write_text(run_id, encoding="utf-8")
-    code, _, err = evo("plot", "--out", "figures")
-    assert code == 1
-    assert len(err.splitlines()) == 1

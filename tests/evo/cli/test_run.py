@@ -1,4 +1,4 @@
-"""`evo run` from the outside, on an evaluator that answers at once; the real one is in test_cli_smoke.py."""
+"""`evo run` from the outside, on an evaluator that answers at once; the real one is in test_smoke.py."""
 
 from __future__ import annotations
 

@@ -1,0 +1,46 @@
+"""`evo plot` on an archive with one run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from evo.cli.group import cli
+from tests.evo import archives
+
+
+@pytest.fixture
+def run_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    return archives.make(Path("runs/archive.db")).id
+
+
+def evo(*arguments: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(cli, arguments)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_plot_writes_beside_the_archive(run_id: str) -> None:
+    code, out, _ = evo("plot", "nm24")
+    assert code == 0
+    folder = Path("runs") / run_id
+    assert out.split() == [str(folder / f"plot.{kind}") for kind in ("png", "pdf", "svg", "csv")]
+    assert all(Path(line).is_file() for line in out.split())
+
+
+def test_plot_where_and_what_one_asks_for(run_id: str) -> None:
+    code, out, _ = evo("plot", "--out", "figures", "--name", "fig1", "--format", "svg", "--json")
+    assert code == 0
+    assert json.loads(out) == {"run": run_id, "files": ["figures/fig1.svg", "figures/fig1.csv"]}
+
+
+def test_plot_into_a_file_in_the_way(run_id: str) -> None:
+    Path("figures").write_text(run_id, encoding="utf-8")
+    code, _, err = evo("plot", "--out", "figures")
+    assert code == 1
+    assert len(err.splitlines()) == 1
