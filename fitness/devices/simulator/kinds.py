@@ -62,7 +62,7 @@ def classify(opcode: str) -> str:
     if head in _BY_HEAD:
         return _BY_HEAD[head]
     if head == "cvt":
-        return "convert" if set(parts) & (_FLOATS | _HALVES | {"f64", "tf32"}) else "int"
+        return _conversion(parts[1:])
     return _arithmetic(head, set(parts[1:]))
 
 
@@ -110,6 +110,14 @@ def make_op(
         argument: as in `Op`.
     """
     return Op(kind or classify(opcode), line, defs, uses, site, argument, issues(opcode))
+
+
+def _conversion(types: list[str]) -> str:
+    if types[-2:] == ["f32", "f16"]:  # widening is an HADD2.F32
+        return "fp16"
+    if types[-2:] == ["f32", "bf16"]:  # and this a shift
+        return "int"
+    return "convert" if set(types) & (_FLOATS | _HALVES | {"f64", "tf32"}) else "int"
 
 
 def _arithmetic(head: str, types: set[str]) -> str:
