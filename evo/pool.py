@@ -260,7 +260,7 @@ class Pool:
             return None
         if stage == Gate.COMPILE:
             return job, _compile_overrun(self.limits, spent)
-        return self._again(job, waiting, None, f"no answer within {self.limits.worker_s:.0f} s")
+        return self._again(job, waiting, None, f"no answer within {self.limits.worker_s:g} s")
 
     def _again(self, job: _Job, waiting: deque[_Job], verdict: Outcome | None, why: str) -> tuple[_Job, object] | None:
         """Once more in a fresh worker; the second time the verdict, or PoolError where there is none."""

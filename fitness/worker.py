@@ -134,6 +134,7 @@ class Worker:
         lifeline, self._lifeline = os.pipe()
         self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 -- lives as long as the worker
         self.stage: Gate | None = None
+        self._end: str | None = None
         command = [sys.executable, "-c", _START, str(requests.fileno()), str(lifeline)]
         try:
             self._process = subprocess.Popen(
@@ -176,12 +177,16 @@ class Worker:
 
     def kill(self) -> str:
         """End the process group at once and release everything. Returns how it ended, with its last words."""
-        with contextlib.suppress(ProcessLookupError):
+        if self._end is None:
+            self._end = self._kill()
+        return self._end
+
+    def _kill(self) -> str:
+        if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
         code = self._process.wait()
         self.connection.close()
-        with contextlib.suppress(OSError):
-            os.close(self._lifeline)
+        os.close(self._lifeline)
         self._stderr.seek(0)
         words = self._stderr.read()[-2000:].decode(errors="replace").strip()
         self._stderr.close()

@@ -76,7 +76,9 @@ def build(source: str, options: Sequence[str], headers: Mapping[str, str]) -> Ra
         (status,) = nvrtc.nvrtcCompileProgram(program, len(encoded), encoded)
         log = _text(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program).decode(errors="replace")
         log = log.replace("\0", "\n")  # ptxas errors follow its report behind a NUL
-        if status == nvrtc.nvrtcResult.NVRTC_ERROR_OUT_OF_MEMORY:
+        # The front end reports exhaustion as an error of the source; it says nothing about the source, only
+        # about this process, so it must never be cached.
+        if status == nvrtc.nvrtcResult.NVRTC_ERROR_OUT_OF_MEMORY or "catastrophic error: out of memory" in log:
             raise MemoryError("NVRTC ran out of memory")
         failed = status == nvrtc.nvrtcResult.NVRTC_ERROR_COMPILATION
         if not failed and status == nvrtc.nvrtcResult.NVRTC_ERROR_INVALID_OPTION:

@@ -13,7 +13,7 @@ import numpy as np
 from fitness.devices.device import Array, Checks, Execution, Inputs, Measurement, Profile, Program, Timeable
 from fitness.gpu import Gpu, load
 from fitness.kernel import Kernel, parse_kernel
-from fitness.outcome import Clock
+from fitness.outcome import Clock, Finding, Gate
 from fitness.task import Task
 
 H200 = load("H200")
@@ -118,7 +118,8 @@ class MisbehavingDevice(NumpyDevice):
             case 5:
                 secrets = [name for name in os.environ if "KEY" in name or "TOKEN" in name]
                 threads = os.environ.get("OPENBLAS_NUM_THREADS")
-                return Execution({}, {}, ended="unsupported", printed=f"{secrets} {threads}")
+                told = Finding(Gate.SMALL_RUN, "environment", f"{secrets} {threads}")
+                return Execution({}, {}, (told,), "unsupported")
             case 6:
                 print("not for the pipe", flush=True)  # noqa: T201 -- stdout is what is tested
                 os.write(1, b"nor this")

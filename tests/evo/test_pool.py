@@ -1,0 +1,218 @@
+"""The pool: results, isolation, faults, limits, and that nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from evo.pool import CandidateLimits, DeviceSpec, Pool, PoolError
+from fitness.evaluate import Prepared, judge
+from fitness.outcome import Gate, Outcome, Timed
+from tests.fitness.fakes import DENSE, MisbehavingDevice, NumpyDevice, dense_kernel, gemm_task
+
+TASK = gemm_task()
+SPEC = DeviceSpec("tests.fitness.fakes:MisbehavingDevice", "H200")
+# Twice as many instantiations at each of 26 levels: more than any compiler has time or memory for.
+BOMB = DENSE.replace(
+    'extern "C"',
+    """template <int D, int I> struct Bomb {
+  static constexpr int value = Bomb<D - 1, 2 * I>::value + Bomb<D - 1, 2 * I + 1>::value;
+};
+template <int I> struct Bomb<0, I> { static constexpr int value = I; };
+extern "C\"""",
+).replace("float sum = 0.0f", "float sum = Bomb<26, 0>::value")
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EVO_CACHE", str(tmp_path_factory.getbasetemp() / "pool-cache"))
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Pool]:
+    with Pool(SPEC, 2) as pool:
+        yield pool
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def gone(pids: tuple[int, ...], within_s: float = 10.0) -> bool:
+    end = time.monotonic() + within_s
+    while time.monotonic() < end:
+        if not any(alive(pid) for pid in pids):
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def one(pool: Pool, **params: int) -> Outcome:
+    ((n, outcome),) = pool.judge(TASK, [(7, dense_kernel(**params))])
+    assert n == 7
+    return outcome
+
+
+def test_prepares_and_judges_all_as_a_single_process_would(shared: Pool) -> None:
+    kernels = {n: dense_kernel(BM=bm) for n, bm in enumerate((32, 64, 128, 2048))}
+    prepared = dict(shared.prepare(TASK, kernels.items()))
+    assert [type(prepared[n]).__name__ for n in range(4)] == ["Prepared"] * 3 + ["LaunchFailed"]
+    judged = dict(shared.judge(TASK, kernels.items(), Gate.TIMING))
+    for n, kernel in kernels.items():
+        here = judge(kernel, TASK, NumpyDevice())
+        assert (judged[n].kind, judged[n].findings, judged[n].code_key) == (here.kind, here.findings, here.code_key)
+    first = prepared[0]
+    assert isinstance(first, Prepared)
+    assert first.code_key == judged[0].code_key
+
+
+def test_depth_and_incumbent_are_passed_on(shared: Pool) -> None:
+    ((_, shallow),) = shared.judge(TASK, [(1, dense_kernel())], Gate.SMALL_RUN)
+    assert shallow.stage is Gate.SMALL_RUN
+    ((_, hopeless),) = shared.judge(TASK, [(1, dense_kernel())], Gate.TIMING, 1.0)
+    assert hopeless.stage is Gate.TIMING_SCREEN
+
+
+def test_workers_see_no_keys_and_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "secret")
+    monkeypatch.setenv("SOME_TOKEN", "secret")
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "16")
+    with Pool(SPEC, 1) as pool:
+        outcome = one(pool, SHARED=5)
+    assert outcome.kind == "Unsupported"
+    assert [finding.message for finding in outcome.findings] == ["[] 1"]
+
+
+def test_what_a_worker_prints_never_reaches_the_pipe(shared: Pool, capfd: pytest.CaptureFixture[str]) -> None:
+    assert isinstance(one(shared, SHARED=6), Timed)
+    assert capfd.readouterr().out == ""
+
+
+def test_an_unexpected_exception_is_a_pool_error_with_its_traceback() -> None:
+    with Pool(SPEC, 1) as pool:
+        with pytest.raises(PoolError, match="a defect of the engine"):
+            one(pool, SHARED=2)
+        assert isinstance(one(pool), Timed)  # and the pool can still be used
+
+
+def test_a_worker_killed_twice_is_a_pool_error() -> None:
+    with Pool(SPEC, 1) as pool, pytest.raises(PoolError, match=r"candidate 7 .*SIGKILL"):
+        one(pool, SHARED=1)
+
+
+def test_a_worker_killed_once_is_replaced_unnoticed() -> None:
+    with Pool(SPEC, 2) as pool:
+        before = pool.worker_pids()
+        results = pool.judge(TASK, [(n, dense_kernel(BM=bm)) for n, bm in enumerate((32, 64, 128))])
+        kinds = {next(results)[1].kind}
+        for pid in before:
+            os.kill(pid, signal.SIGKILL)
+        kinds |= {outcome.kind for _, outcome in results}
+        assert kinds == {"Timed"}
+        assert not set(before) & set(pool.worker_pids())
+        assert gone(before)
+
+
+def test_a_hanging_worker_is_killed_and_tried_once_more() -> None:
+    with (
+        Pool(SPEC, 1, CandidateLimits(worker_s=0.8)) as pool,
+        pytest.raises(PoolError, match=r"no answer within 0\.8 s"),
+    ):
+        one(pool, SHARED=3)
+
+
+def test_memory_exhausted_by_a_run_is_the_candidates_doing() -> None:
+    with Pool(SPEC, 1) as pool:
+        outcome = one(pool, SHARED=4)
+    assert (outcome.kind, outcome.stage, outcome.findings[0].kind) == ("LaunchFailed", Gate.SMALL_RUN, "out_of_memory")
+
+
+def test_a_compilation_that_takes_too_long_has_timed_out() -> None:
+    with Pool(SPEC, 1, CandidateLimits(compile_s=1.0)) as pool:
+        started = time.monotonic()
+        ((_, outcome),) = pool.prepare(TASK, [(1, dense_kernel(BOMB))])
+        assert time.monotonic() - started < 8.0
+        assert isinstance(outcome, Outcome)
+        assert (outcome.kind, outcome.stage, outcome.findings[0].kind) == ("TimedOut", Gate.COMPILE, "compile_timeout")
+        assert isinstance(one(pool), Timed)
+
+
+def test_a_compilation_that_takes_too_much_memory_has_failed() -> None:
+    limits = CandidateLimits(memory_bytes=900 << 20, compile_s=60.0)
+    with Pool(SPEC, 1, limits) as pool:
+        ((_, outcome),) = pool.prepare(TASK, [(1, dense_kernel(BOMB))])
+        assert isinstance(outcome, Outcome)
+        assert (outcome.kind, outcome.stage, outcome.findings[0].kind) == (
+            "CompileFailed",
+            Gate.COMPILE,
+            "compile_bomb",
+        )
+
+
+def test_results_left_unread_do_not_reach_the_next_call() -> None:
+    with Pool(SPEC, 2) as pool:
+        results = pool.judge(TASK, [(n, dense_kernel(BM=bm)) for n, bm in enumerate((32, 64, 128))])
+        next(results)
+        results.close()
+        assert [n for n, _ in pool.judge(TASK, [(9, dense_kernel())])] == [9]
+
+
+def test_closing_ends_every_worker() -> None:
+    with Pool(SPEC, 2) as pool:
+        pids = pool.worker_pids()
+        assert all(alive(pid) for pid in pids)
+    assert gone(pids, within_s=0.5)
+    with pytest.raises(PoolError, match="not open"):
+        list(pool.judge(TASK, [(1, dense_kernel())]))
+
+
+def test_a_device_that_does_not_exist_is_one_clear_error() -> None:
+    with Pool(DeviceSpec("simulatr", "H200"), 1) as pool, pytest.raises(PoolError, match="simulator"):
+        one(pool)
+
+
+def test_no_workers_is_a_mistake() -> None:
+    with pytest.raises(ValueError, match="workers = 0"):
+        Pool(SPEC, 0)
+
+
+PARENT = """
+import sys
+from evo.pool import DeviceSpec, Pool
+from tests.fitness.fakes import dense_kernel, gemm_task
+with Pool(DeviceSpec("tests.fitness.fakes:MisbehavingDevice", "H200"), 2) as pool:
+    list(pool.prepare(gemm_task(), [(0, dense_kernel())]))
+    print(*pool.worker_pids(), flush=True)
+    list(pool.judge(gemm_task(), [(n, dense_kernel(SHARED=3)) for n in range(2)]))
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_workers_die_with_their_parent_however_it_dies(how: signal.Signals) -> None:
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    assert parent.stdout is not None
+    pids = tuple(int(word) for word in parent.stdout.readline().split())
+    assert len(pids) == 2
+    time.sleep(0.3)  # the workers are in the middle of a run
+    os.killpg(parent.pid, how)  # as a terminal's Ctrl-C would: the whole group
+    parent.wait(timeout=10)
+    parent.stdout.close()
+    assert gone(pids)
+
+
+def test_devices_of_the_tests_agree() -> None:
+    assert isinstance(judge(dense_kernel(), TASK, MisbehavingDevice(NumpyDevice().gpu)), Timed)
