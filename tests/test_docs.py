@@ -15,7 +15,7 @@ from evo.cli.experiments import find
 from evo.cli.group import COMMANDS, cli
 from evo.experiment import Experiment
 from fitness import gpu
-from fitness.kernel import parse_kernel
+from fitness.kernel import KernelError, parse_kernel
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -110,6 +110,15 @@ def test_the_example_of_a_kernel_file_parses() -> None:
     kernel = parse_kernel(example)
     assert kernel.format.name == "nm24"
     assert dict(kernel.params) == {"TX": 32, "TY": 4}
+
+
+@pytest.mark.parametrize(("old", "new"), [("require", "requre"), ("TX * TY", "TX * TZ")])
+def test_the_errors_shown_are_the_errors_given(old: str, new: str) -> None:
+    text = (ROOT / "docs" / "kernel-file.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```c\n(.*?)```", text, re.DOTALL)
+    with pytest.raises(KernelError) as error:
+        parse_kernel(example.replace(old, new), path="mine.cu")
+    assert f"    {error.value}\n" in text
 
 
 def test_the_example_of_an_experiment_loads() -> None:
