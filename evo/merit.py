@@ -24,6 +24,8 @@ def geometric_mean(values: Iterable[float]) -> float:
     numbers = list(values)
     if not numbers or not all(math.isfinite(number) and number > 0 for number in numbers):
         raise ValueError(f"a geometric mean needs positive finite numbers, not {numbers}")
+    if len(numbers) == 1:
+        return numbers[0]  # exactly, which exp(log(x)) is not
     return math.exp(math.fsum(math.log(number) for number in numbers) / len(numbers))
 
 

@@ -259,7 +259,7 @@ class Observer(Protocol):
         """A generation is complete."""
 
     def on_end(self, summary: RunSummary) -> None:
-        """The run ended, whatever the reason; called exactly once after a successful `on_start`."""
+        """The run ended or was interrupted; called once. Not called when an error ends it: that is raised."""
 
 
 class Silent:

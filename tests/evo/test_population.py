@@ -1,0 +1,188 @@
+"""Selection and variation; the traps of DEAP each have a test here."""
+
+from __future__ import annotations
+
+import ast
+import math
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import evo
+from evo.population import Member, Population, Share, Spread, chance
+
+SHARES = {"tune": Share(2.0, 1), "splice": Share(1.0, 2)}
+
+
+def population(islands: int = 2, size: int = 4, hall: int = 16) -> Population:
+    return Population(7, SHARES, islands, size, hall)
+
+
+def members(*times: float) -> list[Member]:
+    return [Member(n, time_us) for n, time_us in enumerate(times)]
+
+
+def test_only_this_module_imports_deap() -> None:
+    root = Path(evo.__file__).parent.parent
+    importers = []
+    for package in ("evo", "mutations", "fitness", "seeds"):
+        for path in (root / package).rglob("*.py"):
+            tree = ast.parse(path.read_text())
+            names = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
+            names += [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+            importers += [path.name for name in names if name.split(".")[0] == "deap"]
+    assert set(importers) == {"population.py"}
+
+
+@pytest.mark.parametrize("time_us", [math.nan, math.inf, 0.0, -1.0])
+def test_trap_nan_ranks_best_so_failures_stay_out(time_us: float) -> None:
+    with pytest.raises(ValueError, match="stay out"):
+        Member(3, time_us)
+
+
+def test_trap_the_hall_of_fame_needs_equality() -> None:
+    assert Member(1, 2.0) == Member(1, 3.0)
+    assert Member(1, 2.0) != Member(2, 2.0)
+    assert len({Member(1, 2.0), Member(1, 2.0)}) == 1
+    crowd = population(hall=3)
+    crowd.start(members(5.0, 4.0))
+    crowd.start(members(5.0, 4.0))
+    assert [m.n for m in crowd.hall] == [1, 0]
+    crowd.survive(0, [Member(n, 1.0 + n / 10) for n in range(2, 6)], lambda n: n, 1.0)
+    assert [m.n for m in crowd.hall] == [2, 3, 4]
+
+
+def test_trap_an_empty_hall_is_updated_with_nothing() -> None:
+    crowd = population()
+    crowd.start([])
+    crowd.start(members(3.0))
+    crowd.remove(0)
+    assert list(crowd.hall) == []
+    assert crowd.empty
+
+
+def test_trap_varor_is_serial_so_only_decisions_are_made() -> None:
+    crowd = population()
+    crowd.start(members(3.0, 2.0, 4.0))
+    decisions = crowd.vary(1, 0, 40)
+    assert len(decisions) == 40
+    for decision in decisions:
+        assert len(decision.parents) == SHARES[decision.operator].arity
+        assert len(set(decision.parents)) == len(decision.parents)
+    counts = Counter(decision.operator for decision in decisions)
+    assert 15 < counts["tune"] < 36
+
+
+def test_trap_migration_aliases_one_object_in_two_islands() -> None:
+    crowd = population(islands=3)
+    crowd.start([])
+    crowd.islands = [[Member(10 * i + j, 1.0 + i + 10 * j) for j in range(3)] for i in range(3)]
+    crowd.migrate()
+    objects = [id(member) for island in crowd.islands for member in island]
+    assert len(set(objects)) == len(objects)
+    for i, island in enumerate(crowd.islands):
+        best_of_previous = 10 * ((i - 1) % 3)
+        assert best_of_previous in [m.n for m in island]
+        assert 10 * i in [m.n for m in island]  # its own best stays
+        assert 10 * i + 2 not in [m.n for m in island]  # its worst made room
+
+
+def test_migration_of_what_is_there_already_keeps_numbers_unique() -> None:
+    crowd = population()
+    crowd.start(members(3.0, 2.0, 4.0))
+    crowd.migrate()
+    for island in crowd.islands:
+        assert len({m.n for m in island}) == len(island)
+        assert min(m.time_us for m in island) == 2.0
+
+
+def test_migration_needs_two_islands_with_two_members() -> None:
+    crowd = population(islands=2)
+    crowd.start(members(3.0))
+    crowd.migrate()
+    assert [[m.n for m in island] for island in crowd.islands] == [[0], [0]]
+
+
+def test_the_global_random_is_seeded_here_and_put_back() -> None:
+    crowd = population()
+    crowd.start(members(3.0, 2.0, 4.0, 5.0))
+    random.seed(1)
+    state = random.getstate()
+    first = crowd.vary(1, 0, 10)
+    assert random.getstate() == state
+    random.seed(99)
+    assert crowd.vary(1, 0, 10) == first
+    assert crowd.vary(2, 0, 10) != first
+    assert crowd.vary(1, 1, 10) != first
+    with pytest.raises(KeyError), chance(1, 2, 3):
+        raise KeyError
+    random.seed(99)
+    assert random.random() == random.Random(99).random()
+
+
+def test_a_longer_list_begins_with_the_shorter_one() -> None:
+    crowd = population()
+    crowd.start(members(3.0, 2.0, 4.0, 5.0))
+    assert crowd.vary(3, 1, 20)[:7] == crowd.vary(3, 1, 7)
+
+
+def test_selection_prefers_the_fast() -> None:
+    crowd = population(islands=1, size=6)
+    crowd.start(members(6.0, 5.0, 4.0, 3.0, 2.0, 1.0))
+    drawn = Counter(decision.parents[0] for g in range(50) for decision in crowd.vary(g, 0, 20))
+    assert drawn[5] > 0.35 * drawn.total()
+    assert drawn[0] < 0.03 * drawn.total()
+
+
+def test_one_member_alone_is_not_mated_while_another_operator_is_there() -> None:
+    crowd = population()
+    crowd.start(members(3.0))
+    assert {decision.operator for decision in crowd.vary(1, 0, 30)} == {"tune"}
+    lonely = Population(7, {"splice": Share(1.0, 2)}, 1, 4)
+    lonely.start(members(3.0))
+    assert lonely.vary(1, 0, 1)[0].parents == (0, 0)
+
+
+def test_only_narrows_the_operators() -> None:
+    crowd = population()
+    crowd.start(members(3.0, 2.0))
+    assert {d.operator for d in crowd.vary(1, 0, 30, frozenset({"splice"}))} == {"splice"}
+
+
+def test_survivors_are_the_best_of_parents_and_children() -> None:
+    crowd = population(islands=1, size=3)
+    crowd.start(members(5.0, 4.0))
+    crowd.survive(0, [Member(2, 6.0), Member(3, 3.0), Member(4, 4.5)], lambda _n: 0, 1.0)
+    assert [m.n for m in crowd.islands[0]] == [3, 1, 4]
+
+
+def test_a_family_may_not_fill_an_island_at_once() -> None:
+    crowd = population(islands=1, size=4)
+    crowd.start([Member(0, 9.0), Member(1, 1.0)])
+    children = [Member(n, 1.0 + n / 10) for n in range(2, 8)]
+    crowd.survive(0, children, lambda n: min(n, 1), 0.5)
+    assert [m.n for m in crowd.islands[0]] == [1, 2, 3, 0]
+    crowd.survive(0, [], lambda n: min(n, 1), 1.0)
+    assert 0 in [m.n for m in crowd.islands[0]]
+
+
+def test_equal_times_are_ordered_by_number() -> None:
+    crowd = population(islands=1)
+    crowd.start([Member(3, 1.0), Member(1, 1.0), Member(2, 1.0)])
+    assert [m.n for m in crowd.islands[0]] == [1, 2, 3]
+
+
+def test_statistics_and_logbook() -> None:
+    crowd = population()
+    assert crowd.record(0, members(3.0, 1.0, 2.0), judged=4, valid=3) == Spread(1.0, 2.0, 3.0)
+    assert crowd.record(1, [], judged=4, valid=0) is None
+    assert crowd.logbook.select("judged", "valid") == ([4, 4], [3, 0])
+    assert crowd.logbook[0]["median_us"] == 2.0
+
+
+def test_everything_goes_through_the_toolbox() -> None:
+    toolbox = population().toolbox
+    for name in ("select", "mate", "mutate", "migrate", "rank", "clone"):
+        assert callable(getattr(toolbox, name))
