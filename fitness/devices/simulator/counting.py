@@ -1,0 +1,169 @@
+"""Connects the execution engine to a `Tally`: its instructions as `Op`, its memory accesses as they happen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fitness.devices.simulator.cfg import Block, Graph, destinations, sources
+from fitness.devices.simulator.counters import Op
+from fitness.devices.simulator.kinds import classify, make_op
+from fitness.devices.simulator.lanes import Context
+from fitness.devices.simulator.memory import Site
+from fitness.devices.simulator.ptx import Immediate, Instruction
+from fitness.devices.simulator.regions import Region
+from fitness.devices.simulator.tally import Tally
+
+_MATRIX_ROW_BYTES = 16
+#: Roles of regions that are a candidate's global buffers; parameters, constants and module variables are not.
+_BUFFERS = frozenset({"input", "output", "workspace"})
+
+
+class Counting:
+    """Observer that fills a tally for one launch.
+
+    Args:
+        name: of the entry.
+        graph: its basic blocks, in the order the engine numbers them.
+        sites: the engine's memory sites, in the order code generation made them.
+        blocks_total: blocks of the grid.
+        blocks_simulated: of those, run.
+        warps_per_block: ceil(threads / 32).
+        buffers: name -> bytes of the global buffers.
+    """
+
+    sees_landing = False  # a `cp.async` counts where it is issued, not again where it lands
+
+    def __init__(
+        self,
+        name: str,
+        graph: Graph,
+        sites: Sequence[Site],
+        *,
+        blocks_total: int,
+        blocks_simulated: int,
+        warps_per_block: int,
+        buffers: Mapping[str, int],
+    ) -> None:
+        described = _described(graph, sites)
+        self._atomic = {index for index, site in enumerate(described) if site[0].startswith("atomic")}
+        #: Lane number of the first lane of the chunk now running.
+        self.lane_base = 0
+        self.tally = Tally(
+            name,
+            static_code(graph, sites),
+            described,
+            blocks_total=blocks_total,
+            blocks_simulated=blocks_simulated,
+            warps_per_block=warps_per_block,
+            buffers=buffers,
+        )
+
+    def shared(self, context: Context, relative: NDArray[Any], site: Site, bytes_each: int) -> None:
+        """Lanes touch shared memory at byte offsets into their block's."""
+        del bytes_each
+        lanes = context.lanes + self.lane_base
+        offsets = relative.astype(np.int64, copy=False)
+        if site.index in self._atomic:
+            self.tally.atomic(site.index, "", offsets, lanes)
+        else:
+            self.tally.shared_access(site.index, offsets, lanes)
+
+    def global_(self, context: Context, region: Region, relative: NDArray[Any], site: Site, bytes_each: int) -> None:
+        """Lanes touch a buffer at byte offsets."""
+        if region.role not in _BUFFERS:
+            return
+        lanes = context.lanes + self.lane_base
+        offsets = relative.astype(np.int64, copy=False)
+        if site.index in self._atomic:
+            self.tally.atomic(site.index, region.name, offsets, lanes)
+        else:
+            write = site.verb == "writes"
+            self.tally.global_access(site.index, region.name, offsets, lanes, write=write, bytes_per_lane=bytes_each)
+
+
+def static_code(graph: Graph, sites: Sequence[Site]) -> tuple[tuple[Op, ...], ...]:
+    """The entry's basic blocks as the cost model sees them."""
+    numbers: dict[str, int] = {}
+    first_site = {id(instruction): mine[0].index for instruction, mine in _walk(graph, sites)}
+
+    def number(name: str) -> int:
+        return numbers.setdefault(name, len(numbers))
+
+    def op(instruction: Instruction) -> Op:
+        read = [register.name for register in sources(instruction)]
+        if instruction.guard is not None:
+            read.append(instruction.guard[0].name)
+            read += [register.name for register in destinations(instruction)]  # kept where the guard is false
+        return make_op(
+            instruction.name,
+            line=instruction.line,
+            defs=tuple(number(register.name) for register in destinations(instruction)),
+            uses=tuple(number(name) for name in read),
+            site=first_site.get(id(instruction), -1),
+            argument=_argument(instruction),
+        )
+
+    return tuple(tuple(op(instruction) for instruction in _instructions(block)) for block in graph.blocks)
+
+
+def _instructions(block: Block) -> list[Instruction]:
+    ending = block.terminator.instruction
+    if ending is None or (block.instructions and block.instructions[-1] is ending):
+        return block.instructions
+    return [*block.instructions, ending]
+
+
+def _argument(instruction: Instruction) -> int:
+    """Groups that `cp.async.wait_group N` leaves in flight."""
+    if "wait_group" in instruction.op and instruction.operands and isinstance(instruction.operands[0], Immediate):
+        return int(instruction.operands[0].text, 0)
+    return 0
+
+
+def _walk(graph: Graph, sites: Sequence[Site]) -> Iterator[tuple[Instruction, list[Site]]]:
+    """Every memory instruction with its sites, which code generation made in program order."""
+    at = 0
+    for block in graph.blocks:
+        for instruction in _instructions(block):
+            mine: list[Site] = []
+            while at < len(sites) and len(mine) < _site_count(instruction) and _belongs(sites[at], instruction):
+                mine.append(sites[at])
+                at += 1
+            if mine:
+                yield instruction, mine
+
+
+def _belongs(site: Site, instruction: Instruction) -> bool:
+    return site.line == instruction.line and site.text == instruction.text
+
+
+def _site_count(instruction: Instruction) -> int:
+    """Sites of one instruction: `cp.async` reads and writes, vector atomics have one per element."""
+    kind = classify(instruction.name)
+    if kind.startswith("atomic"):
+        return next((int(part[1:]) for part in instruction.op if part in ("v2", "v4", "v8")), 1)
+    return 2 if kind == "cp_async" else 1
+
+
+def _described(graph: Graph, sites: Sequence[Site]) -> list[tuple[str, int, int, bool]]:
+    """(kind, line, bytes per lane, cached in L1) of every site, as `Tally` wants it."""
+    found = [("other", site.line, site.bytes, False) for site in sites]
+    for instruction, mine in _walk(graph, sites):
+        kind = classify(instruction.name)
+        for site in mine:
+            # The shared side of a cp.async is a store.
+            role = "store_shared" if kind == "cp_async" and site.verb == "writes" else kind
+            size = _MATRIX_ROW_BYTES if kind in ("ldmatrix", "stmatrix") else site.bytes
+            found[site.index] = (role, site.line, size, _cached(kind, instruction))
+    return found
+
+
+def _cached(kind: str, instruction: Instruction) -> bool:
+    """Whether L1 may serve the access: loads unless told otherwise, `cp.async` only as `.ca`."""
+    if kind == "cp_async":
+        return "ca" in instruction.op
+    return kind == "load_global" and not {"cg", "cv", "volatile", "relaxed", "acquire"} & set(instruction.op)
