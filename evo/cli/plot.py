@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from evo.cli.boundary import Command
-from evo.cli.options import archive_option, json_option, open_for_reading
+from evo.cli.options import SHIPPED_ARCHIVES, WORKING_ARCHIVE, archive_option, json_option, open_for_reading
 
 _FORMATS = ("png", "pdf", "svg")
 
@@ -36,7 +36,8 @@ def plot(ref: str, archive: Path | None, out: Path | None, name: str, formats: t
 
     with open_for_reading(archive) as opened:
         found = resolve(opened, ref)
-        folder = out or run_folder(opened.path, found.run.id)
+        beside = WORKING_ARCHIVE if opened.path in SHIPPED_ARCHIVES else opened.path
+        folder = out or run_folder(beside, found.run.id)
         written = save(history_of(opened, found.run), folder, name, formats or _FORMATS)
     if as_json:
         click.echo(json.dumps({"run": found.run.id, "files": [str(path) for path in written]}))
