@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from numpy.random import Generator
@@ -14,6 +14,7 @@ from fitness.expressions import Expression
 Shape = Mapping[str, int]
 
 _SEARCH_WIDTH: Final = 256  # how far from a target a value in the domain is looked for
+_COMBINATIONS: Final = 16_384  # how many shapes are tried where conditions tie several dimensions together
 
 
 class EmptyDomainError(ValueError):
@@ -49,7 +50,7 @@ FULL_TARGETS: Final = _targets(
 
 
 def fit(target: Shape, domain: Iterable[Expression]) -> dict[str, int]:
-    """The shape of the domain nearest to the target, looking upwards first in each dimension.
+    """The shape of the domain nearest to the target.
 
     Raises:
         EmptyDomainError: none within reach.
@@ -57,28 +58,29 @@ def fit(target: Shape, domain: Iterable[Expression]) -> dict[str, int]:
     conditions = tuple(domain)
     if all(condition.evaluate(target) for condition in conditions):
         return dict(target)
-    names = list(target)
-    constrained = frozenset().union(*(condition.names for condition in conditions))
+    joint = [condition for condition in conditions if len(condition.names) != 1]
+    tied = frozenset().union(*(condition.names for condition in joint)) & target.keys()
+    width = int(_COMBINATIONS ** (1 / len(tied))) if tied else 1
     choices = []
-    for name in names:
-        if name not in constrained:
-            choices.append([target[name]])
-            continue
+    for name, size in target.items():
         own = [condition for condition in conditions if condition.names == {name}]
-        values = [v for v in _around(target[name]) if all(condition.evaluate({name: v}) for condition in own)]
-        choices.append(values[:24])
-    joint = [condition for condition in conditions if len(condition.names) > 1]
-    for combination in sorted(itertools.product(*choices), key=lambda c: _distance(c, [target[n] for n in names])):
-        shape = dict(zip(names, combination, strict=True))
+        values = (v for v in _around(size) if all(condition.evaluate({name: v}) for condition in own))
+        choices.append(list(itertools.islice(values, width if name in tied else 1)))
+    sizes = list(target.values())
+    for combination in sorted(itertools.product(*choices), key=lambda c: _distance(c, sizes)):
+        shape = dict(zip(target, combination, strict=True))
         if all(condition.evaluate(shape) for condition in joint):
             return shape
     raise EmptyDomainError(f"no shape near {dict(target)} obeys {[condition.text for condition in conditions]}")
 
 
-def _around(value: int) -> Iterable[int]:
+def _around(value: int) -> Iterator[int]:
+    """Sizes from the nearest outwards, the larger of two equally near ones first."""
     yield value
-    yield from range(value + 1, value + _SEARCH_WIDTH + 1)
-    yield from range(value - 1, max(0, value - _SEARCH_WIDTH - 1), -1)
+    for distance in range(1, _SEARCH_WIDTH + 1):
+        yield value + distance
+        if value > distance:
+            yield value - distance
 
 
 def _distance(shape: Sequence[int], target: Sequence[int]) -> float:
