@@ -28,7 +28,36 @@ from fitness.devices.simulator.variables import PtxError
 
 #: Instructions without a destination: all their operands are sources.
 NO_DESTINATION = frozenset(
-    ["st", "bra", "brx", "ret", "exit", "trap", "bar", "barrier", "membar", "fence", "red", "cp", "prefetch", "prefetchu", "discard", "applypriority", "stmatrix", "brkpt", "nanosleep", "pmevent", "griddepcontrol", "mbarrier", "wgmma", "setmaxnreg", "stackrestore", "call", "tensormap", "fabric"]
+    [
+        "st",
+        "bra",
+        "brx",
+        "ret",
+        "exit",
+        "trap",
+        "bar",
+        "barrier",
+        "membar",
+        "fence",
+        "red",
+        "cp",
+        "prefetch",
+        "prefetchu",
+        "discard",
+        "applypriority",
+        "stmatrix",
+        "brkpt",
+        "nanosleep",
+        "pmevent",
+        "griddepcontrol",
+        "mbarrier",
+        "wgmma",
+        "setmaxnreg",
+        "stackrestore",
+        "call",
+        "tensormap",
+        "fabric",
+    ]
 )
 _MAY_RETURN = frozenset({"barrier", "bar", "mbarrier"})
 

@@ -44,6 +44,7 @@ class Kernel:
     sites: list[Site]
     source: str
     track: bool
+    fenced: bool
 
 
 class _Generator:
@@ -77,6 +78,7 @@ class _Generator:
             sites=self.writer.sites,
             source=source,
             track=self.writer.track,
+            fenced=any(i.op[0] in ("membar", "fence") for b in blocks for i in b.instructions),
         )
 
     def _undefined(self, variable: str) -> Any:

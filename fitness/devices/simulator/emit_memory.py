@@ -92,6 +92,11 @@ def _element(kind: str, registers: list[Operand]) -> Any:
     return dtype
 
 
+def _strong(ins: Instruction) -> bool:
+    """Volatile and atomic loads and stores synchronise; they race with plain accesses only."""
+    return any(part in ("volatile", "relaxed", "acquire", "release", "mmio") for part in ins.op[1:4])
+
+
 def _items(operand: Operand) -> list[Operand]:
     return list(operand.items) if isinstance(operand, Vector) else [operand]
 
@@ -101,18 +106,16 @@ def _load(writer: Writer, ins: Instruction) -> None:
     kind = ins.op[-1]
     space = space_of(ins.op)
     address = ins.operands[1]
-    if (
-        kind == "b128"
-        or (space == "param"
-        and isinstance(address, Address)
-        and _parameter(writer, ins, registers, address))
+    if kind == "b128" or (
+        space == "param" and isinstance(address, Address) and _parameter(writer, ins, registers, address)
     ):
         if kind == "b128":
             raise unsupported(f"`{ins.text}`", ins.line)
         return
     base, offset, taint = address_parts(writer, address, space, ins.line)
     dtype = np.dtype(_element(kind, registers))
-    name, _ = writer.site(ins, "reads", space, dtype, len(registers), offset)
+    name, site = writer.site(ins, "reads", space, dtype, len(registers), offset)
+    site.atomic = _strong(ins)
     check_address(writer, taint, name)
     targets = [r.name if isinstance(r, Register) else "_" for r in registers]
     if writer.track:
@@ -160,7 +163,8 @@ def _store(writer: Writer, ins: Instruction) -> None:
     dtype = np.dtype(_element(kind, items))
     if dtype.kind == "i":
         dtype = np.dtype(f"u{dtype.itemsize}")
-    name, _ = writer.site(ins, "writes", space, dtype, len(items), offset)
+    name, site = writer.site(ins, "writes", space, dtype, len(items), offset)
+    site.atomic = _strong(ins)
     check_address(writer, taint, name)
     values = [_stored(writer, item, kind, dtype, ins.line) for item in items]
     taints = [writer.taint_of([i] if isinstance(i, Register) else []) for i in items]

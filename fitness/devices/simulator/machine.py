@@ -201,6 +201,8 @@ class Machine:
         """
         self.barriers.begin(chunk)
         self.copies.begin(chunk)
+        if self.races is not None:
+            self.races.begin(chunk)
         self.pending.clear()
         self.stalled.clear()
         self._add(self.kernel.graph.entry, chunk.all, self.kernel.entry_values)

@@ -67,7 +67,9 @@ class Site:
 
 
 class Observer(Protocol):
-    """Sees every checked access (race detector, counters)."""
+    """Sees every checked access (race detector, counters). `sees_landing`: also when an async copy lands."""
+
+    sees_landing: bool
 
     def shared(self, context: Context, relative: Array, site: Site, bytes_each: int) -> None:
         """Lanes touch shared memory at `relative` (n,) byte offsets into their block's."""
@@ -89,6 +91,7 @@ class Memory:
         self.findings, self.track = findings, track
         self.windows: dict[str, Window] = {}
         self.observers: list[Observer] = []
+        self.races: Any = None
         self.launch = ""
 
     # ------------------------------------------------------------ public
@@ -323,7 +326,21 @@ class Memory:
         if self.observers and window.space == "shared":
             for observer in self.observers:
                 observer.shared(context, spread(relative, context), site, site.bytes)
-        self._deposit(window.views, window.shadow, self._index(context, relative, site, window), values, taints, site)
+        index = self._index(context, relative, site, window)
+        self._deposit(window.views, window.shadow, index, values, taints, site)
+        if self.races is not None and self.races.collided is not None and window.space == "shared":
+            self.races.settle(context, self._differs(window.views, index, values, site), site)
+
+    def _differs(self, views: dict[int, Array], index: Any, values: tuple[Value, ...], site: Site) -> NDArray[np.bool_]:
+        """Lanes whose stored value is not what memory holds now."""
+        places = np.broadcast_to(index, np.broadcast_shapes(np.shape(index), *(np.shape(v) for v in values)))
+        differs = np.zeros(places.shape, dtype=bool)
+        flat = views[site.width]
+        for place, value in enumerate(values):
+            held = flat.take(places * site.count + place)
+            given = np.broadcast_to(value, places.shape)
+            differs |= held != np.ascontiguousarray(given).view(held.dtype)
+        return differs
 
     # ------------------------------------------------------------ elements
 

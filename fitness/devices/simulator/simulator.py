@@ -24,6 +24,7 @@ from fitness.devices.simulator.layout import Layout, module_variables
 from fitness.devices.simulator.machine import Budget, Machine
 from fitness.devices.simulator.matrices import Matrices
 from fitness.devices.simulator.memory import Memory
+from fitness.devices.simulator.races import Races
 from fitness.devices.simulator.regions import (
     LOCAL_START,
     PARAM_WINDOW,
@@ -189,9 +190,14 @@ class _Run:
     def _services(
         self, kernel: Kernel, launch: ResolvedLaunch, memory: Memory, total: int, blocks: list[int]
     ) -> _Services:
-        del kernel, launch, total, blocks
+        del launch, total, blocks
         deferred = self.checks.uninitialised or self.checks.races
-        return _Services(Copies(memory, deferred=deferred), Atomics(memory), Matrices(memory), None, None)
+        races = None
+        if self.checks.races:
+            races = Races(kernel.sites, self.findings, memory, fenced=kernel.fenced)
+            memory.races = races
+            memory.observers.append(races)
+        return _Services(Copies(memory, deferred=deferred), Atomics(memory), Matrices(memory), races, None)
 
     def _chunks(self, machine: Machine, launch: ResolvedLaunch, blocks: list[int], shared: int) -> None:
         """Run the blocks, as many at once as suits; cooperative launches all together."""

@@ -78,7 +78,19 @@ class Writer:
         self.layout, self.kinds, self.track = layout, kinds, track
         self.tainted = tainted if track else frozenset()
         self.space: dict[str, Any] = {"_A": np.ndarray, "_np": np}
-        for name in ["bool_", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float32", "float64"]:
+        for name in [
+            "bool_",
+            "uint8",
+            "uint16",
+            "uint32",
+            "uint64",
+            "int8",
+            "int16",
+            "int32",
+            "int64",
+            "float32",
+            "float64",
+        ]:
             self.space[f"_{name}"] = getattr(np, name)
         self.lines: list[str] = []
         self.sites: list[Site] = []
