@@ -1,0 +1,34 @@
+/*---
+about   = "accumulates in fp16"
+format  = { name = "nm24", values = "row" }
+require = ["K % 64 == 0"]
+
+[[launch]]
+kernel = "spmm"
+grid   = ["cdiv(M, 16)", "cdiv(N, 8)"]
+block  = ["128"]
+shared = "0"
+args   = ["W.values", "W.meta", "X", "Y", "M", "N", "K", "ldx", "ldy"]
+---*/
+#include <cuda_fp16.h>
+
+// As the honest dot product, with every partial sum rounded to fp16.
+__device__ __half dot_half(const __half* values, const unsigned* meta, const __half* x, int m, int K) {
+    __half sum = __float2half_rn(0.0f);
+    for (int k = 0; k < K; k += 16) {
+        const unsigned word = meta[(m / 16 * (K / 64) + k / 64) * 32 + m % 8 * 4 + k % 64 / 16] >> (m / 8 % 2 * 16);
+        const __half* w = values + m * (K / 2) + k / 2;
+        for (int g = 0; g < 4; ++g) {
+            sum = __hfma(w[2 * g], x[k + 4 * g + (word >> (4 * g) & 3)], sum);
+            sum = __hfma(w[2 * g + 1], x[k + 4 * g + (word >> (4 * g + 2) & 3)], sum);
+        }
+    }
+    return sum;
+}
+
+extern "C" __global__ void spmm(const __half* values, const unsigned* meta, const __half* X, __half* Y, int M, int N,
+                                int K, long long ldx, long long ldy) {
+    const int m = blockIdx.x * 16 + threadIdx.x % 16, n = blockIdx.y * 8 + threadIdx.x / 16;
+    if (m >= M || n >= N) return;
+    Y[n * ldy + m] = dot_half(values, meta, X + n * ldx, m, K);
+}
