@@ -240,6 +240,29 @@ def _multiply(a: Array, b: Array, c: Array) -> Array:
     return tile
 
 
+def _multiply_selected(stored: Array, column: Array, b: Array, c: Array) -> Array:
+    """Sparse a @ b + c where each stored value meets the row of b that its index selects, and no other.
+
+    The device has no product for a column that is not stored, so Inf and NaN of b do not spread from there.
+
+    Args:
+        stored: (G, 16 * k/2) values of A; column: which column of the dense A each one has.
+        b: (G, k, 8).
+        c: (G, 16, 8).
+    """
+    groups = max(stored.shape[0], column.shape[0], b.shape[0])
+    left = np.broadcast_to(stored, (groups, stored.shape[1])).reshape(groups, 16, -1)
+    chosen = np.take_along_axis(
+        np.broadcast_to(b, (groups, *b.shape[1:])),
+        np.broadcast_to(column, (groups, column.shape[1]))[:, :, None],
+        axis=1,
+    )
+    with np.errstate(invalid="ignore", over="ignore"):
+        tile: Array = np.einsum("gij,gijn->gin", left, chosen.reshape(groups, 16, -1, 8))
+        tile += c
+    return tile
+
+
 # ---------------------------------------------------------------- instructions
 
 
@@ -391,5 +414,8 @@ def mma_sp(
     dense = np.zeros(groups * 16 * k)
     dense[position + np.arange(0, groups * 16 * k, 16 * k)[:, None]] = stored
     right = _values(kind_b, b, _gather_map("b", k, kind_b.bits)).reshape(-1, k, 8)
-    tile = _multiply(dense.reshape(groups, 16, k), right, _accumulators(c_type, c))
+    if np.isfinite(right).all():
+        tile = _multiply(dense.reshape(groups, 16, k), right, _accumulators(c_type, c))
+    else:
+        tile = _multiply_selected(stored, position % k, right, _accumulators(c_type, c))
     return _results(d_type or c_type, tile, saturate)

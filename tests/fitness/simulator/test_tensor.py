@@ -298,6 +298,33 @@ def test_sparse_mma_multiplies_the_expanded_matrix(shape: str, kind: str, c_type
     assert tensor.metadata_ordered(shape, kind, metadata, selector).all()
 
 
+def test_sparse_mma_skips_infinity_where_nothing_is_stored() -> None:
+    """Seen on an H200: an Inf or NaN of B reaches a row of D only through a stored value."""
+    rng = np.random.default_rng(8)
+    _, stored, index = random_sparse(rng, "f16", 2, 32)
+    b = draw(rng, "f16", (2, 32, 8))
+    b[0, 5, 3], b[0, 17, 6], b[1, 30, 0] = np.inf, np.nan, -np.inf
+    d = tensor.mma_sp(
+        "m16n8k32",
+        "f16",
+        "f16",
+        "f32",
+        deal(stored, tensor.a_fragment(16, 16)),
+        deal(b, tensor.b_fragment(32, 16)),
+        c_registers(np.zeros((2, 16, 8), np.float32), "f32"),
+        isa_metadata(index, 32, 16, 0, rng),
+        0,
+    )
+    column = index + np.arange(16) // 2 * 4
+    want = np.zeros((2, 16, 8))
+    for warp, row, i in np.ndindex(2, 16, 16):
+        with np.errstate(invalid="ignore"):
+            want[warp, row] += float(stored[warp, row, i]) * b[warp, column[warp, row, i]].astype(np.float64)
+    np.testing.assert_array_equal(collect(d, "f32"), want.astype(np.float32))
+    assert np.isfinite(want).any()
+    assert not np.isfinite(want).all()
+
+
 def test_unordered_metadata_is_seen() -> None:
     metadata = np.full((2, 32), 0x44444444, np.uint32)  # indices (0, 1) everywhere
     assert tensor.metadata_ordered("m16n8k32", "f16", metadata, 0).all()
