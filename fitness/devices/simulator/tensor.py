@@ -246,7 +246,8 @@ def _multiply_selected(stored: Array, column: Array, b: Array, c: Array) -> Arra
     The device has no product for a column that is not stored, so Inf and NaN of b do not spread from there.
 
     Args:
-        stored: (G, 16 * k/2) values of A; column: which column of the dense A each one has.
+        stored: (G, 16 * k/2) values of A.
+        column: which column of the dense A each one has, same shape.
         b: (G, k, 8).
         c: (G, 16, 8).
     """
