@@ -103,6 +103,9 @@ def transaction(database: Database) -> Iterator[None]:
 
 def _connect_writable(path: Path) -> sqlite3.Connection:
     path.parent.mkdir(parents=True, exist_ok=True)
+    for place in (path.parent, path) if path.exists() else (path.parent,):
+        if not os.access(place, os.W_OK):  # said now, not after the first evaluations
+            raise ArchiveError(f"archive {path}: {place} cannot be written", "give a writable place with --archive")
     connection = sqlite3.connect(str(path), timeout=BUSY_S)
     connection.execute("PRAGMA synchronous=NORMAL")  # WAL: a killed process loses nothing, a power cut the last commits
     return connection
@@ -140,8 +143,6 @@ def _check_kind(database: Database, path: Path) -> None:
 def _prepare(database: Database) -> None:
     """WAL and pending migrations; two processes may do this at once."""
     if _pragma(database, "user_version") == VERSION:
-        with transaction(database):  # fails now, not after the first evaluations, where nothing can be written
-            pass
         return
     database.conn.execute("PRAGMA journal_mode=WAL").fetchone()
     with transaction(database):

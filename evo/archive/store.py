@@ -107,13 +107,14 @@ class Archive:
         """Record how a run stands; every status but "running" also sets `ended_at`."""
         ended = None if status == "running" else now()
         with connection.transaction(self._db):
-            self._db.table("runs").update(run_id, {"status": status, "ended_at": ended})
+            self._db.execute("update runs set status = ?, ended_at = ? where id = ?", [status, ended, run_id])
 
     @_guarded
     def set_experiment(self, run_id: str, experiment: Mapping[str, Any]) -> None:
         """Replace a run's experiment (a resume may raise its budgets)."""
         with connection.transaction(self._db):
-            self._db.table("runs").update(run_id, {"experiment": codec.to_json(experiment)})
+            text = codec.to_json(experiment)
+            self._db.execute("update runs set experiment = ? where id = ?", [text, run_id])
 
     @_guarded
     def run(self, run_id: str) -> RunRecord | None:

@@ -1,0 +1,145 @@
+"""Bad archives: each gives one line that says what is wrong and how to mend it, and nothing is touched."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from evo.archive import Archive, connection
+from evo.archive.schema import VERSION
+from evo.errors import ArchiveError
+
+
+def made(path: Path) -> Path:
+    Archive.open(path).close()
+    return path
+
+
+def test_a_new_archive_has_the_tables_and_wal(tmp_path: Path) -> None:
+    path = made(tmp_path / "runs" / "a.db")
+    raw = sqlite3.connect(path)
+    tables = {row[0] for row in raw.execute("select name from sqlite_master where type = 'table'")}
+    assert {
+        "runs", "kernels", "candidates", "parents", "outcomes", "timings", "confirmations", "llm_calls", "events"
+    } <= tables  # fmt: skip
+    assert raw.execute("pragma journal_mode").fetchone()[0] == "wal"
+    assert raw.execute("pragma user_version").fetchone()[0] == VERSION
+    raw.close()
+
+
+def test_opening_again_changes_nothing(tmp_path: Path) -> None:
+    path = made(tmp_path / "a.db")
+    before = path.read_bytes()
+    made(path)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("readonly", [False, True])
+def test_not_sqlite(tmp_path: Path, readonly: bool) -> None:
+    path = tmp_path / "a.db"
+    path.write_text("this is a text file that is long enough to be looked at" * 9)
+    with pytest.raises(ArchiveError, match=r"a\.db is not an SQLite database; choose another") as caught:
+        Archive.open(path, readonly=readonly)
+    assert "\n" not in str(caught.value)
+    assert path.read_text().startswith("this is")
+
+
+def test_somebody_elses_database(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    raw = sqlite3.connect(path)
+    raw.execute("create table photos (id)")
+    raw.close()
+    with pytest.raises(ArchiveError, match="not an archive of evo"):
+        Archive.open(path)
+    assert sqlite3.connect(path).execute("select count(*) from sqlite_master").fetchone()[0] == 1
+
+
+def test_a_newer_version(tmp_path: Path) -> None:
+    path = made(tmp_path / "a.db")
+    raw = sqlite3.connect(path)
+    raw.execute(f"pragma user_version = {VERSION + 1}")
+    raw.close()
+    for readonly in (False, True):
+        with pytest.raises(ArchiveError, match=rf"newer evo \(archive version {VERSION + 1}.*upgrade evo"):
+            Archive.open(path, readonly=readonly)
+
+
+def test_a_folder_a_missing_file_an_impossible_place(tmp_path: Path) -> None:
+    with pytest.raises(ArchiveError, match="is a folder"):
+        Archive.open(tmp_path)
+    with pytest.raises(ArchiveError, match="does not exist; run an experiment first"):
+        Archive.open(tmp_path / "none.db", readonly=True)
+    assert not (tmp_path / "none.db").exists()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ArchiveError, match=r"cannot be used.*give a writable place"):
+        Archive.open(tmp_path / "file" / "a.db")
+
+
+@pytest.mark.parametrize("which", ["a.db", "sub"])
+def test_a_read_only_place_is_noticed_when_it_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: str
+) -> None:
+    path = made(tmp_path / "sub" / "a.db")
+    # As for a user who may only read; the tests may run as root, who may write everywhere.
+    monkeypatch.setattr(os, "access", lambda place, _mode: Path(place).name != which)
+    with pytest.raises(ArchiveError, match=rf"{which} cannot be written; give a writable place"):
+        Archive.open(path)
+
+
+def test_a_shipped_archive_in_a_read_only_folder_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = made(tmp_path / "shipped" / "a.db")
+    path.parent.chmod(stat.S_IRUSR | stat.S_IXUSR)
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with Archive.open(path, readonly=True) as archive:
+        assert archive.runs() == []
+    assert [entry.name for entry in path.parent.iterdir()] == ["a.db"]
+    path.parent.chmod(stat.S_IRWXU)
+
+
+def test_reading_does_not_write(tmp_path: Path) -> None:
+    path = made(tmp_path / "a.db")
+    with Archive.open(path, readonly=True) as archive, pytest.raises(ArchiveError, match="cannot be written"):
+        archive.set_status("x", "finished")
+
+
+def test_locked_by_another_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = made(tmp_path / "a.db")
+    monkeypatch.setattr(connection, "BUSY_S", 0.05)
+    holder = sqlite3.connect(path)
+    holder.execute("begin exclusive")
+    with pytest.raises(ArchiveError, match="locked by another program; close it there"), Archive.open(path) as archive:
+        archive.add_event("x", "y", {})
+    holder.rollback()
+    made(path)
+
+
+def test_two_processes_make_it_at_once(tmp_path: Path) -> None:
+    errors: list[BaseException] = []
+
+    def make() -> None:
+        try:
+            made(tmp_path / "a.db")
+        except BaseException as error:  # noqa: BLE001 - handed to the main thread
+            errors.append(error)
+
+    threads = [threading.Thread(target=make) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+
+
+def test_damaged(tmp_path: Path) -> None:
+    path = made(tmp_path / "a.db")
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xff" * (size - 4096))
+    with pytest.raises(ArchiveError, match="damaged"), Archive.open(path) as archive:
+        archive.runs()
