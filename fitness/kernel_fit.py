@@ -17,13 +17,19 @@ _NUMBER: Final = re.compile(r"-?\d+(\.\d+)?([eE][-+]?\d+)?\Z")
 
 
 def check_kernel(
-    kernel: Kernel, *, shapes: Sequence[Mapping[str, int]], arguments: Iterable[str], unsupported: str
+    kernel: Kernel,
+    *,
+    shapes: Sequence[Mapping[str, int]],
+    hidden: Sequence[Mapping[str, int]] = (),
+    arguments: Iterable[str],
+    unsupported: str,
 ) -> tuple[Finding, ...]:
     """Every way the header does not fit.
 
     Args:
         kernel: the candidate.
         shapes: names and values of every shape at which `require` must hold.
+        hidden: more of them, which no finding may show.
         arguments: argument names of the task in the kernel's format.
         unsupported: why the task's W cannot be stored in that format; empty if it can.
     """
@@ -32,7 +38,7 @@ def check_kernel(
     return (
         *_unknown_names(kernel, frozenset(shapes[0])),
         *_unknown_arguments(kernel, tuple(arguments)),
-        *_failing_requirements(kernel, shapes),
+        *_failing_requirements(kernel, shapes, hidden),
     )
 
 
@@ -89,20 +95,28 @@ def _unknown_arguments(kernel: Kernel, arguments: tuple[str, ...]) -> Iterator[F
             yield _finding(kernel, "workspace[0]", "unknown_argument", message, "rename the workspace")
 
 
-def _failing_requirements(kernel: Kernel, shapes: Sequence[Mapping[str, int]]) -> Iterator[Finding]:
+def _failing_requirements(
+    kernel: Kernel, shapes: Sequence[Mapping[str, int]], hidden: Sequence[Mapping[str, int]]
+) -> Iterator[Finding]:
     """One finding for each requirement, at the first shape where it fails."""
     suggestion = "handle every shape of the task's domain, tails included, instead of requiring it away"
+    allowed = shapes[0].keys() | kernel.params.keys()
     for requirement in kernel.header.require:
-        for shape in shapes:
-            names = {**shape, **kernel.params}
-            if not requirement.names <= names.keys():
-                break
-            try:
-                holds, why = requirement.evaluate(names) != 0, ""
-            except ExpressionError as error:
-                holds, why = False, f" ({error})"
-            if not holds:
-                dims = ", ".join(f"{k} = {v}" for k, v in shape.items() if not k.startswith("ld"))
-                message = f"{requirement} does not hold at {dims}{why}"
-                yield _finding(kernel, "require", "require_too_narrow", message, suggestion, shape)
-                break
+        if not requirement.names <= allowed:
+            continue  # reported as an unknown name
+        shape = next((shape for shape in (*shapes, *hidden) if not _holds(requirement, kernel, shape)), None)
+        if shape is None:
+            continue
+        if shape in shapes:
+            where = "at " + ", ".join(f"{name} = {size}" for name, size in shape.items() if not name.startswith("ld"))
+        else:
+            where, shape = "on the task's whole domain", None
+        message = f"{requirement} does not hold {where}"
+        yield _finding(kernel, "require", "require_too_narrow", message, suggestion, shape)
+
+
+def _holds(requirement: Expression, kernel: Kernel, shape: Mapping[str, int]) -> bool:
+    try:
+        return requirement.evaluate({**shape, **kernel.params}) != 0
+    except ExpressionError:  # a division by zero or an overflow: it cannot be said to hold
+        return False

@@ -87,10 +87,21 @@ def _distance(shape: Sequence[int], target: Sequence[int]) -> float:
     return sum(abs(math.log((a + 1) / (b + 1))) for a, b in zip(shape, target, strict=True))
 
 
-def hidden_target(shapes: Sequence[Shape], free: Iterable[str], rng: Generator) -> dict[str, int]:
-    """A listed shape with its free dimensions drawn log-uniformly from 1 .. 2x the largest listed."""
+def hidden_target(shapes: Sequence[Shape], free: Iterable[str], rng: Generator, *, beyond: bool) -> dict[str, int]:
+    """A listed shape with its free dimensions drawn anew.
+
+    Args:
+        shapes: the listed ones.
+        free: names of the dimensions to draw.
+        rng: where chance comes from.
+        beyond: draw from (largest, 2x largest], to catch what is right only up to the listed sizes; else log-uniform
+            from 1 .. 2x the largest.
+    """
     target = dict(shapes[int(rng.integers(len(shapes)))])
     for name in free:
-        largest = 2 * max(shape[name] for shape in shapes)
-        target[name] = round(math.exp(rng.uniform(0.0, math.log(largest)))) if largest > 1 else 1
+        largest = max(shape[name] for shape in shapes)
+        if beyond:
+            target[name] = int(rng.integers(largest + 1, 2 * largest + 1))
+        else:
+            target[name] = round(math.exp(rng.uniform(0.0, math.log(2 * largest))))
     return target

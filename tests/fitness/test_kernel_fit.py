@@ -71,7 +71,9 @@ def test_require_must_hold_on_all_shapes() -> None:
 
 def test_require_that_dodges_only_hidden_shapes() -> None:
     """The listed N are 16 and 64; nothing that only fits those or the small shapes passes."""
-    assert one("K % 64 == 0", "N <= 65").kind == "require_too_narrow"
+    finding = one("K % 64 == 0", "N <= 65 or N == 128")
+    assert (finding.kind, finding.shape) == ("require_too_narrow", None), "hidden shapes are shown to nobody"
+    assert "whole domain" in finding.message
     assert one("K % 64 == 0", "M <= 256 and N != 33").kind == "require_too_narrow"
 
 

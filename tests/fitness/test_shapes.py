@@ -35,7 +35,11 @@ def test_nothing_near() -> None:
 
 def test_hidden_targets_are_log_uniform_up_to_twice_the_largest() -> None:
     rng = np.random.default_rng(0)
-    drawn = [hidden_target([{"M": 8, "N": 16}, {"M": 8, "N": 128}], ["N"], rng)["N"] for _ in range(400)]
+    shapes = [{"M": 8, "N": 16}, {"M": 8, "N": 128}]
+    drawn = [hidden_target(shapes, ["N"], rng, beyond=False)["N"] for _ in range(400)]
     assert min(drawn) == 1
     assert 128 < max(drawn) <= 256
     assert 8 < np.median(drawn) < 32  # sqrt(256) = 16
+    far = [hidden_target(shapes, ["N"], rng, beyond=True)["N"] for _ in range(400)]
+    assert 128 < min(far) < 150 < 240 < max(far) <= 256
+    assert hidden_target([{"M": 8, "N": 1}], ["N"], rng, beyond=True)["N"] == 2

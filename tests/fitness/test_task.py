@@ -103,6 +103,7 @@ def test_hidden_shapes_vary_only_what_is_free() -> None:
     assert min(sizes) < 8
     assert 256 < max(sizes) <= 512
     assert any(size % 2 for size in sizes)
+    assert all(task.hidden_shapes(seed)[0]["N"] > 256 for seed in range(20)), "gate 5 looks beyond the listed sizes"
     assert task.hidden_shapes(3) == nm24_task(shapes=[LARGE, {**LARGE, "N": 16}]).hidden_shapes(3)
 
 
