@@ -63,7 +63,8 @@ class Machine:
         self._parameter_cache: dict[tuple[int, str], Any] = {}
         self.warps = Warps(self)
         self.copies, self.atomics, self.matrices = services.copies, services.atomics, services.matrices
-        self.races, self.tally = services.races, services.tally
+        self.races, self.counting = services.races, services.counting
+        self.tally = services.counting.tally if services.counting is not None else None
         self.pending: dict[int, list[Group]] = {}
         self.stalled: dict[int, list[Group]] = {}
         self.barriers = Barriers(self)

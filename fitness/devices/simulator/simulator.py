@@ -5,25 +5,38 @@ from __future__ import annotations
 import functools
 import hashlib
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fitness.devices.device import BufferRef, Checks, Execution, Inputs, Program, ResolvedLaunch, Scalar
+from fitness.devices.device import (
+    BufferRef,
+    Checks,
+    Execution,
+    Inputs,
+    Measurement,
+    Profile,
+    Program,
+    ResolvedLaunch,
+    Scalar,
+    Timeable,
+)
 from fitness.devices.simulator import ptx
 from fitness.devices.simulator.allocator import keep_freed_memory
 from fitness.devices.simulator.atomics import Atomics
 from fitness.devices.simulator.codegen import Kernel, generate
 from fitness.devices.simulator.copies import Copies
+from fitness.devices.simulator.counting import Counting
 from fitness.devices.simulator.faults import Ended, Findings, Stop, unsupported
 from fitness.devices.simulator.lanes import Chunk
 from fitness.devices.simulator.layout import Layout, module_variables
 from fitness.devices.simulator.machine import Budget, Machine
 from fitness.devices.simulator.matrices import Matrices
 from fitness.devices.simulator.memory import Memory
+from fitness.devices.simulator.profiling import profile_program
 from fitness.devices.simulator.races import Races
 from fitness.devices.simulator.regions import (
     LOCAL_START,
@@ -33,6 +46,7 @@ from fitness.devices.simulator.regions import (
     Region,
     Window,
 )
+from fitness.devices.simulator.timing import model_program
 from fitness.gpu import Gpu
 from fitness.outcome import Clock, Finding
 
@@ -59,8 +73,8 @@ class _Services:
     copies: Copies
     atomics: Atomics
     matrices: Matrices
-    races: Any
-    tally: Any
+    races: Races | None
+    counting: Counting | None
 
 
 class _Run:
@@ -184,20 +198,32 @@ class _Run:
         )  # fmt: skip
         services.matrices.warps = machine.warps
         self._chunks(machine, launch, blocks, shared)
-        if services.tally is not None:
-            self.counters.append(services.tally.finish())
+        if services.counting is not None:
+            self.counters.append(services.counting.tally.finish())
 
     def _services(
         self, kernel: Kernel, launch: ResolvedLaunch, memory: Memory, total: int, blocks: list[int]
     ) -> _Services:
-        del launch, total, blocks
         deferred = self.checks.uninitialised or self.checks.races
         races = None
         if self.checks.races:
             races = Races(kernel.sites, self.findings, memory, fenced=kernel.fenced)
             memory.races = races
             memory.observers.append(races)
-        return _Services(Copies(memory, deferred=deferred), Atomics(memory), Matrices(memory), races, None)
+        counting = None
+        if self.checks.counters:
+            threads = launch.block[0] * launch.block[1] * launch.block[2]
+            counting = Counting(
+                launch.entry,
+                kernel.graph,
+                kernel.sites,
+                blocks_total=total,
+                blocks_simulated=len(blocks),
+                warps_per_block=-(-threads // 32),
+                buffers={name: region.size for name, region in self.buffers.items()},
+            )
+            memory.observers.append(counting)
+        return _Services(Copies(memory, deferred=deferred), Atomics(memory), Matrices(memory), races, counting)
 
     def _chunks(self, machine: Machine, launch: ResolvedLaunch, blocks: list[int], shared: int) -> None:
         """Run the blocks, as many at once as suits; cooperative launches all together."""
@@ -217,6 +243,8 @@ class _Run:
                 launch.grid, launch.block, some, memory.windows["shared"].stride, memory.windows["local"].stride
             )
             machine.warp_base = first * chunk.warps_per_block
+            if machine.counting is not None:
+                machine.counting.lane_base = machine.warp_base * 32
             machine.run(chunk)
 
 
@@ -253,6 +281,23 @@ class Simulator:
                 findings=(stop.finding,),
                 ended="unsupported",
             )
+
+    def time(self, subjects: Sequence[Timeable], *, screen: bool) -> tuple[Measurement, ...]:
+        """Modelled time of each subject; `screen` changes nothing, for there is no noise.
+
+        Raises:
+            CostRunError: a subject does not finish, which its correctness runs should have shown.
+        """
+        del screen
+        return tuple(model_program(self, subject) for subject in subjects)
+
+    def profile(self, program: Program, inputs: Inputs) -> Profile:
+        """Counters and the limiter sentence of one program at full size.
+
+        Raises:
+            CostRunError: the program does not finish.
+        """
+        return profile_program(self, Timeable(program, inputs))
 
 
 def _nothing(outputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[np.bool_]]:
