@@ -124,9 +124,19 @@ class _Run:
                         self.buffers[name].fill(0)
                     blocks = self.checks.blocks[number] if self.checks.blocks is not None else None
                     self._launch(launch, blocks)
+            if self.checks.blocks is None:
+                self._check_zeroed()
         except Stop as stop:
             self.ended, self.fatal = stop.ended, [stop.finding]
         return self._execution()
+
+    def _check_zeroed(self) -> None:
+        """A `zero_once` workspace is zero again after the last launch, or the next run would start wrong."""
+        for workspace in self.program.workspaces:
+            left = np.flatnonzero(self.buffers[workspace.name].data) if workspace.init == "zero_once" else ()
+            if len(left):
+                message = f"{workspace.name} is not zero after the run: {len(left)} bytes, the first at {left[0]}"
+                self.findings.add("workspace_not_zero", message, 0, workspace.name)
 
     def _execution(self) -> Execution:
         outputs: dict[str, NDArray[Any]] = {}
