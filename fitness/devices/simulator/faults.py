@@ -19,7 +19,7 @@ _SUGGESTIONS = {
     "unsupported_instruction": "Use an instruction the simulator runs, or judge this kernel on a GPU.",
     "step_limit": "Check loop bounds: the kernel executes more warp instructions than its budget.",
     "invalid_metadata": "Load the metadata word of this warp's tile and pass the matching selector.",
-    "workspace_not_zero": 'Clear it in the last launch that reads it, or give it init = "zero" (cleared before each run).',
+    "workspace_not_zero": 'Clear it in the last launch that reads it, or give it init = "zero" (cleared each run).',
     "trap": "The kernel executed trap (or a failed assertion).",
     "async_copy_overlap": "Wait for the copy (cp.async.wait_group / wait_all) before touching its destination.",
 }
