@@ -9,7 +9,7 @@ from typing import Any, Final
 from fitness.dtypes import DTYPES
 from fitness.expressions import Expression, ExpressionError, nearest
 from fitness.ops import Op, get_op
-from fitness.patterns import Pattern, PatternError, make_pattern
+from fitness.patterns import NmPattern, Pattern, PatternError, make_pattern
 from fitness.registry import UnknownNameError
 from fitness.shapes import FULL_TARGETS, SMALL_TARGETS, EmptyDomainError, fit
 
@@ -77,7 +77,7 @@ class _Reader:
             "acc": self.choice("acc", "float32", _ACCUMULATORS),
             "x_layout": self.choice("x_layout", layouts[0], _LAYOUTS),
             "y_layout": self.choice("y_layout", layouts[1], _LAYOUTS),
-            "seeds": self.seeds(op),
+            "seeds": self.seeds(pattern),
             "baseline": self.text("baseline", "auto"),
             "tolerance": self.tolerance(),
         }
@@ -135,14 +135,13 @@ class _Reader:
         self.error(key, f"{value!r} is not a name", f'write {key} = "{default}"')
         return default
 
-    def seeds(self, op: Op | None) -> tuple[str, ...]:
-        kind = (self.spec.get("pattern") or {}).get("kind") if isinstance(self.spec.get("pattern"), Mapping) else None
-        default = ["gemm/dense_*"] if op is None or not op.sparse else [f"spmm/{'nm24' if kind == 'nm' else kind}_*"]
+    def seeds(self, pattern: Pattern | None) -> tuple[str, ...]:
+        default = _default_seeds(pattern)
         value = self.spec.get("seeds", default)
         if isinstance(value, list | tuple) and value and all(isinstance(item, str) and item for item in value):
             return tuple(value)
         self.error("seeds", f"{value!r} is not a list of names", f'write seeds = ["{default[0]}"]')
-        return tuple(default)
+        return default
 
     def tolerance(self) -> str | dict[str, float]:
         value = self.spec.get("tolerance", "auto")
@@ -256,6 +255,12 @@ def fit_or_same(shape: dict[str, int], domain: tuple[Expression, ...]) -> dict[s
         return fit(shape, domain)
     except EmptyDomainError:
         return shape
+
+
+def _default_seeds(pattern: Pattern | None) -> tuple[str, ...]:
+    """The 2:4 seeds where W has at most two nonzeros of every four, else the dense ones, which serve any pattern."""
+    structured = isinstance(pattern, NmPattern) and pattern.m == 4 and pattern.n <= 2
+    return ("spmm/nm24_*",) if structured else ("gemm/dense_*",)
 
 
 def _halves(error: Exception, fix: str = "see the documentation of tasks") -> tuple[str, str]:

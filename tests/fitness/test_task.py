@@ -19,6 +19,7 @@ def test_fields_and_defaults() -> None:
     assert [condition.text for condition in task.domain] == ["K % 64 == 0"]
     assert (task.seeds, task.baseline, task.baseline_seed) == (("spmm/nm24_*",), "auto", "gemm/dense_mma_pipelined")
     assert gemm_task().seeds == ("gemm/dense_*",)
+    assert nm24_task(pattern={"kind": "nm", "n": 4, "m": 8}).seeds == ("gemm/dense_*",)
     assert nm24_task(baseline="my/seed").baseline_seed == "my/seed"
 
 

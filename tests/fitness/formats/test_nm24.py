@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from fitness.devices.simulator.tensor import metadata_ordered, mma_sp
 from fitness.formats import FormatError, get_format
 from fitness.formats.nm24 import Nm24
 from fitness.formats.testing import FormatContract
@@ -98,6 +99,33 @@ def test_metadata_lane_by_lane() -> None:
                 group = 8 * step + 4 * half + i
                 low, high = bits >> 4 * i & 3, bits >> 4 * i + 2 & 3
                 assert [low, high] == np.flatnonzero(w[row, 4 * group : 4 * group + 4]).tolist()
+
+
+@pytest.mark.parametrize("keep", [1.0, 0.6])
+def test_a_warp_multiplies_with_it(keep: float) -> None:
+    """mma.sp::ordered_metadata on the fragments and the metadata, lane for lane, gives W @ X."""
+    w = operand(32, 192, 6)
+    w[np.random.default_rng(7).random(w.shape) > keep] = 0
+    x = np.random.default_rng(8).integers(-3, 4, (192, 8)).astype(np.float16)
+    packed = STORAGE.pack(w, {"values": "fragment"})
+    g, t = np.arange(32) // 4, np.arange(32) % 4
+    for tile in range(2):
+        c = tuple(np.zeros((1, 32), np.float32) for _ in range(4))
+        for block, step in itertools.product(range(3), range(2)):
+            a = packed["values"][tile, block, step].view(np.uint32)  # lanes, registers
+            k = 64 * block + 32 * step
+            rows = [k + 8 * i + 2 * t for i in range(4)]
+            pairs = [np.stack([x[row, g], x[row + 1, g]], axis=1) for row in rows]
+            b = tuple(pair.view(np.uint32)[None, :, 0] for pair in pairs)
+            registers = tuple(a[None, :, i] for i in range(4))
+            meta = packed["meta"][tile, block][None]
+            assert metadata_ordered("m16n8k32", "f16", meta, step).all()
+            c = mma_sp("m16n8k32", "f16", "f16", "f32", registers, b, c, meta, step)
+        want = w[16 * tile : 16 * tile + 16].astype(np.float64) @ x.astype(np.float64)
+        got = np.zeros((16, 8))
+        for i, register in enumerate(c):
+            got[g + 8 * (i // 2), 2 * t + i % 2] = register[0]
+        np.testing.assert_allclose(got, want, atol=1e-3)
 
 
 def test_tile_order() -> None:
