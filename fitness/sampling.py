@@ -19,10 +19,10 @@ from fitness.shapes import EmptyDomainError, Shape, fit
 from fitness.task import Task
 
 #: Blocks sampled of one launch for correctness, when their work allows.
-MOST_BLOCKS: Final = 12
+MOST_BLOCKS: Final = 32
 FEWEST_BLOCKS: Final = 5
 #: Dense multiply-adds to simulate at most per correctness run at a timed shape; bounds its cost.
-WORK_LIMIT: Final = 1 << 26
+WORK_LIMIT: Final = 1 << 25
 #: Rows of W to which a cooperating kernel's shape is reduced.
 REDUCED_ROWS: Final = 128
 #: K to which the costing of a shape is reduced: two points of a line in K.
