@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from fitness.devices.simulator.arithmetic import instruction
 from fitness.devices.simulator.lanes import Context, Value
-from fitness.devices.simulator.memory import Memory, Site, spread
+from fitness.devices.simulator.memory import Memory
 from fitness.devices.simulator.regions import LOCAL_WINDOW, SHARED_WINDOW, Region
+from fitness.devices.simulator.sites import Site, spread
 
 Array = NDArray[Any]
 _UFUNCS = {
@@ -175,13 +176,18 @@ def _value_type(kind: str) -> np.dtype[Any]:
     return np.dtype(names.get(kind) or small.get(kind) or "u4")
 
 
+def _compare_and_swap(old: Array, compare: Array, new: Array) -> Array:
+    swapped: Array = np.where(old == compare, new, old)
+    return swapped
+
+
 def _function(operation: str, kind: str) -> Callable[..., Array]:
     """The operation on bit patterns as memory holds them (first the old value)."""
     dtype = _value_type(kind)
     if operation == "exch":
         return lambda _old, new: new
     if operation == "cas":
-        return lambda old, compare, new: np.where(old == compare, new, old)
+        return _compare_and_swap
     if operation == "inc":
         return lambda old, limit: np.where(old >= limit, old.dtype.type(0), old + old.dtype.type(1))
     if operation == "dec":

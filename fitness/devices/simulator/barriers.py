@@ -206,8 +206,8 @@ class Barriers:
                 if other.target != p.target:
                     lane = int(warp) * WARP
                     message = (
-                        f"lanes of one warp ({self.machine.memory.where(p.context, lane)} and others) wait at different "
-                        f"barriers, at lines {other.line} and {p.line}"
+                        f"lanes of one warp ({self.machine.memory.where(p.context, lane)} and others) wait at "
+                        f"different barriers, at lines {other.line} and {p.line}"
                     )
                     self.machine.findings.add("barrier_divergence", message, p.line)
                     return
@@ -222,7 +222,7 @@ class Barriers:
         for context, mask, *_ in parked:
             arrived[context.warps] |= context.active
             named[context.warps] |= _named(context, mask)
-        complete = ~(named & ~arrived).any(axis=1)
+        complete: NDArray[np.bool_] = np.logical_not((named & ~arrived).any(axis=1))
         released = False
         for context, mask, line, target, values in parked:
             go = complete[context.lanes // WARP]
@@ -247,13 +247,13 @@ class Barriers:
         """Threads wait for others that will never come."""
         if self.warps:
             context, _, line, *_ = self.warps[0]
-            message = (
-                f"{self.machine.memory.where(context, context.lanes[0])} waits at __syncwarp for lanes that do not come"
-            )
+            who = self.machine.memory.where(context, context.lanes[0])
+            message = f"{who} waits at __syncwarp for lanes that do not come"
             return Stop("fault", finding("barrier_divergence", message, line))
         first = self.parked[0]
         lane = int(first.context.lanes[0])
-        message = f"{self.machine.memory.where(first.context, lane)} waits at a barrier that other threads of its block never reach"
+        who = self.machine.memory.where(first.context, lane)
+        message = f"{who} waits at a barrier that other threads of its block never reach"
         other = next((p for p in self.parked if p.line != first.line), None)
         if other is not None:
             message += f"; some wait at line {other.line} instead"
@@ -266,4 +266,5 @@ def _named(context: Context, mask: Value) -> NDArray[np.bool_]:
     masks = np.zeros((context.warps.size, WARP), dtype=np.uint32)
     masks[context.rows] = mask
     together = np.bitwise_or.reduce(masks, axis=1)
-    return ((together[:, None] >> bits) & np.uint32(1)) != 0
+    named: NDArray[np.bool_] = ((together[:, None] >> bits) & np.uint32(1)) != 0
+    return named

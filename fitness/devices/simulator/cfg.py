@@ -239,7 +239,7 @@ def _components(nodes: list[int], successors: dict[int, list[int]]) -> list[list
         on_stack.add(root)
         while work:
             node, rest = work[-1]
-            following = next((s for s in rest if s in inside and (s not in index or s in on_stack)), None)  # type: ignore[call-overload]
+            following = next((s for s in rest if s in inside and (s not in index or s in on_stack)), None)
             if following is None:
                 work.pop()
                 if work:
@@ -287,7 +287,6 @@ def _ordered(nodes: list[int], entry: int, successors: dict[int, list[int]]) -> 
 
 def _liveness(blocks: list[Block]) -> None:
     for block in blocks:
-        guards = [i for i in block.instructions if i.guard]
         for instruction in block.instructions:
             read = {r.name for r in sources(instruction)}
             written = {r.name for r in destinations(instruction)}
@@ -295,7 +294,6 @@ def _liveness(blocks: list[Block]) -> None:
                 read |= {instruction.guard[0].name} | written
             block.uses |= read - block.defs
             block.defs |= written
-        del guards
         block.uses |= _terminator_reads(block.terminator) - block.defs
         if block.terminator.instruction is not None and block.terminator.kind == "barrier":
             block.defs |= {r.name for r in destinations(block.terminator.instruction)}

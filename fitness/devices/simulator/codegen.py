@@ -15,9 +15,9 @@ from fitness.devices.simulator.cfg import Block, Graph
 from fitness.devices.simulator.emit_values import pick
 from fitness.devices.simulator.faults import Stop, unsupported
 from fitness.devices.simulator.layout import Layout, layout
-from fitness.devices.simulator.memory import Site
 from fitness.devices.simulator.ptx import Function, Instruction, Module, Register
 from fitness.devices.simulator.registers import plain
+from fitness.devices.simulator.sites import Site
 from fitness.devices.simulator.writer import Writer, register_dtype
 
 BlockFunction = Callable[..., Any]
@@ -58,10 +58,7 @@ class _Generator:
 
     def kernel(self) -> Kernel:
         """Generate and compile everything."""
-        chunks = []
-        for block in self.graph.blocks:
-            chunks.append(self._block(block))
-        source = "\n".join(chunks)
+        source = "\n".join([self._block(block) for block in self.graph.blocks])
         space = self.writer.space
         exec(compile(source, f"<simulated {self.graph.name}>", "exec"), space)
         blocks = self.graph.blocks
@@ -210,9 +207,8 @@ class _Generator:
         number = writer.value(operands[0], "u32", instruction.line) if operands else "0"
         count = writer.value(operands[1], "u32", instruction.line) if len(operands) > 1 else "None"
         aligned = instruction.op[0] == "bar" or "aligned" in instruction.op
-        writer.put(
-            f"return _m.barrier(_c, {number}, {count}, {aligned}, {instruction.line}, {following}, {self._live(following)})"
-        )
+        where = f"{instruction.line}, {following}, {self._live(following)}"
+        writer.put(f"return _m.barrier(_c, {number}, {count}, {aligned}, {where})")
 
     def _barrier_reduction(self, block: Block, operands: list[Any]) -> None:
         writer, end = self.writer, block.terminator

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fitness.devices.simulator.lanes import Chunk, Context, Value, gather
-from fitness.devices.simulator.memory import Memory, Site, spread
+from fitness.devices.simulator.memory import Memory
+from fitness.devices.simulator.sites import Site, spread
 
 Array = NDArray[Any]
 

@@ -12,9 +12,9 @@ from fitness.devices.simulator.cfg import Block, Graph, destinations, sources
 from fitness.devices.simulator.counters import Op
 from fitness.devices.simulator.kinds import classify, make_op
 from fitness.devices.simulator.lanes import Context
-from fitness.devices.simulator.memory import Site
 from fitness.devices.simulator.ptx import Immediate, Instruction
 from fitness.devices.simulator.regions import Region
+from fitness.devices.simulator.sites import Site
 from fitness.devices.simulator.tally import Tally
 
 _MATRIX_ROW_BYTES = 16

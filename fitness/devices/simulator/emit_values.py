@@ -111,8 +111,6 @@ def _called(writer: Writer, ins: Instruction, sources: Sequence[Operand]) -> tup
     """A call of the function H2's tables give for the opcode."""
     op = Opcode(ins.name)
     try:
-        if op.base == "shf":
-            op = Opcode(ins.name)
         function = instruction(ins.name)
         kinds = _source_kinds(op, len(sources))
         result = op.types[0] if op.base == "slct" else _result_kind(op)
@@ -341,7 +339,7 @@ def _cvt(writer: Writer, ins: Instruction) -> None:
     to, of = op.types[0], op.types[1]
     held = register_dtype(destination.kind)
     sources = ins.operands[1:]
-    simple = _widening(writer, ins, op, sources[0], held)
+    simple = _widening(op, sources[0], held)
     if simple is not None:
         writer.put(f"{destination.name} = {simple}")
         _carry_taint(writer, ins, [destination])
@@ -370,7 +368,7 @@ def _register_or_value(writer: Writer, source: Operand, kind: str, line: int) ->
     return writer.value(source, kind if kind not in ("u8", "s8") else "b16", line)
 
 
-def _widening(writer: Writer, ins: Instruction, op: Opcode, source: Operand, held: np.dtype[Any]) -> str | None:
+def _widening(op: Opcode, source: Operand, held: np.dtype[Any]) -> str | None:
     """Integer to wider or equal integer register: one cast."""
     to, of = op.types[0], op.types[1]
     if not isinstance(source, Register) or op.flags or to[0] not in "us" or of[0] not in "us":

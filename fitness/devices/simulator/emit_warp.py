@@ -71,7 +71,7 @@ def _vote(writer: Writer, ins: Instruction) -> None:
     mode = ins.op[2]
     predicate = writer.value(ins.operands[1], "pred", ins.line)
     mask = writer.value(ins.operands[2], "b32", ins.line)
-    mark = writer.taint_of([r for r in _registers(ins.operands[1:])])
+    mark = writer.taint_of(_registers(ins.operands[1:]))
     kind = "b32" if mode == "ballot" else "pred"
     _result(writer, ins, f"_m.warps.vote(_c, {mode!r}, {predicate}, {mask}, {mark}, {ins.line})", [kind])
 

@@ -11,7 +11,7 @@ Ended = Literal["fault", "trap", "steps", "unsupported"]
 
 _SUGGESTIONS = {
     "out_of_bounds": "Guard the access by the true sizes of the operands, tails included.",
-    "misaligned": "Make the address a multiple of the access width: check leading dimension, tile offset and vector width.",
+    "misaligned": "Make the address a multiple of the access width: leading dimension, tile offset, vector width.",
     "uninitialised": "Initialise the value on every path that reaches its use (accumulators, shared-memory tails).",
     "race": "Put a barrier (__syncthreads, or __syncwarp within a warp) between the two accesses.",
     "barrier_divergence": "Let every thread of the block (or every lane of the warp) reach the same barrier.",

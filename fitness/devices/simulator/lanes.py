@@ -156,42 +156,42 @@ class Context:
 
     @cached_property
     def tid_x(self) -> Value:
-        """%tid.x"""
+        """The special register %tid.x."""
         return self._thread_axis(0)
 
     @cached_property
     def tid_y(self) -> Value:
-        """%tid.y"""
+        """The special register %tid.y."""
         return self._thread_axis(1)
 
     @cached_property
     def tid_z(self) -> Value:
-        """%tid.z"""
+        """The special register %tid.z."""
         return self._thread_axis(2)
 
     @cached_property
     def ctaid_x(self) -> Value:
-        """%ctaid.x"""
+        """The special register %ctaid.x."""
         return self._block_axis(0)
 
     @cached_property
     def ctaid_y(self) -> Value:
-        """%ctaid.y"""
+        """The special register %ctaid.y."""
         return self._block_axis(1)
 
     @cached_property
     def ctaid_z(self) -> Value:
-        """%ctaid.z"""
+        """The special register %ctaid.z."""
         return self._block_axis(2)
 
     @cached_property
     def laneid(self) -> Value:
-        """%laneid"""
+        """The special register %laneid."""
         return (self.lanes & 31).astype(np.uint32)
 
     @cached_property
     def warpid(self) -> Value:
-        """%warpid"""
+        """The special register %warpid."""
         return (self.thread >> 5).astype(np.uint32)
 
     @cached_property
@@ -228,7 +228,7 @@ class Context:
         return found
 
     def lanemask(self, relation: str) -> NDArray[np.uint32]:
-        """%lanemask_eq / lt / le / gt / ge"""
+        """The special register %lanemask_eq / lt / le / gt / ge."""
         equal = np.uint64(1) << (self.lanes & 31).astype(np.uint64)
         below = equal - np.uint64(1)
         masks = {"eq": equal, "lt": below, "le": below | equal, "gt": ~(below | equal), "ge": ~below}

@@ -1,4 +1,4 @@
-"""Addresses of the variables of a PTX module: shared and local offsets per entry, module variables in the generic map."""
+"""Addresses of a PTX module's variables: shared and local offsets per entry, module variables in the generic map."""
 
 from __future__ import annotations
 

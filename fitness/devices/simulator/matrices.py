@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from fitness.devices.simulator.fragments import wmma_mma
 from fitness.devices.simulator.lanes import Context, Value
-from fitness.devices.simulator.memory import Memory, Site, spread
+from fitness.devices.simulator.memory import Memory
 from fitness.devices.simulator.regions import SHARED_WINDOW
+from fitness.devices.simulator.sites import Site, spread
 from fitness.devices.simulator.warps import Warps
 
 Array = NDArray[Any]
@@ -48,6 +49,7 @@ class Matrices:
         """`ldmatrix.xN{.trans}`: registers (and taints when tracking)."""
         words, window = self._rows(context, address, site, count)
         values, taints = [], []
+        places: tuple[Array, ...]
         for matrix in range(count):
             if transposed:
                 low, high = (self._halves(words, matrix, half) for half in (0, 1))

@@ -7,9 +7,8 @@ one comparison checks all lanes. Anything else takes the slow path, which finds 
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,62 +22,15 @@ from fitness.devices.simulator.regions import (
     Region,
     Window,
 )
+from fitness.devices.simulator.reports import Reports
+from fitness.devices.simulator.sites import Observer, Site, first, spread
 
 Array = NDArray[Any]
 _U64 = np.uint64
 _WINDOWS = {1: ("shared", SHARED_WINDOW), 2: ("local", LOCAL_WINDOW)}
 
 
-class Site:
-    """One static memory instruction.
-
-    Attributes:
-        index: number among the entry's memory sites. verb: "reads", "writes", "updates" (atomics).
-        space: "global", "shared", "local", "const", "param" or "generic".
-        width: bytes of an element; count: elements per lane; bytes: both multiplied; shift: log2(bytes).
-        offset: constant added to the address. dtype: of the elements as the register holds them.
-    """
-
-    __slots__ = (
-        "atomic", "bytes", "count", "dtype", "index", "limit", "line", "lo", "mask", "offset", "origin", "region",
-        "shift", "shift_u", "space", "text", "verb", "width",
-    )  # fmt: skip
-
-    def __init__(
-        self, index: int, verb: str, space: str, dtype: Any, count: int, offset: int, line: int, text: str
-    ) -> None:
-        self.index, self.verb, self.space, self.offset, self.line, self.text = index, verb, space, offset, line, text
-        self.dtype = np.dtype(dtype)
-        self.width, self.count = self.dtype.itemsize, count
-        self.bytes = self.width * count
-        self.shift = self.bytes.bit_length() - 1
-        self.mask = self.bytes - 1
-        self.shift_u = _U64(self.shift)
-        self.region: Region | None = None
-        self.origin = _U64(0)
-        self.limit = -1
-        self.atomic = False
-
-    def remember(self, region: Region) -> None:
-        """The buffer this instruction touched last."""
-        self.region = region
-        self.origin = _U64((region.base - self.offset) % (1 << 64))
-        self.limit = region.size - self.bytes
-
-
-class Observer(Protocol):
-    """Sees every checked access (race detector, counters). `sees_landing`: also when an async copy lands."""
-
-    sees_landing: bool
-
-    def shared(self, context: Context, relative: Array, site: Site, bytes_each: int) -> None:
-        """Lanes touch shared memory at `relative` (n,) byte offsets into their block's."""
-
-    def global_(self, context: Context, region: Region, relative: Array, site: Site, bytes_each: int) -> None:
-        """Lanes touch a buffer at `relative` (n,) byte offsets."""
-
-
-class Memory:
+class Memory(Reports):
     """All memory a launch sees.
 
     Args:
@@ -86,13 +38,11 @@ class Memory:
     """
 
     def __init__(self, regions: Sequence[Region], findings: Findings, *, track: bool) -> None:
-        self.regions = sorted(regions, key=lambda r: r.base)
-        self._bases = [r.base for r in self.regions]
+        super().__init__(regions)
         self.findings, self.track = findings, track
         self.windows: dict[str, Window] = {}
         self.observers: list[Observer] = []
         self.races: Any = None
-        self.launch = ""
 
     # ------------------------------------------------------------ public
 
@@ -163,9 +113,9 @@ class Memory:
             where = (int(address) + site.offset) % (1 << 64)
             region = self.find(where)
             if region is None or where > region.end - site.bytes:
-                raise self._outside(context, context.lanes[0], where, site)
+                raise self.outside(context, context.lanes[0], where, site)
             if where & site.mask:
-                raise self._misaligned(context, context.lanes[0], where, site, region)
+                raise self.misaligned(context, context.lanes[0], where, site, region)
             site.remember(region)
             return region, where - region.base
         if region is not None:
@@ -181,21 +131,16 @@ class Memory:
             self._check_alignment(context, address, site, region)
         return region, relative
 
-    def find(self, where: int) -> Region | None:
-        """The buffer that begins at or last before an address, None where there is none."""
-        number = bisect_right(self._bases, where) - 1
-        return self.regions[number] if number >= 0 else None
-
     def _search(self, context: Context, address: Array, site: Site) -> Region | None:
         absolute = address + _U64(site.offset % (1 << 64))
-        bases = np.array(self._bases, dtype=np.uint64)
+        bases = np.array(self.bases, dtype=np.uint64)
         ends = np.array([r.end for r in self.regions], dtype=np.uint64)
         number = np.searchsorted(bases, absolute, side="right") - 1
         bad = (number < 0) | (absolute > ends[number] - _U64(min(site.bytes, 1 << 62)))
         bad |= absolute + _U64(site.bytes) > ends[number]
         if bad.any():
             first = int(np.argmax(bad))
-            raise self._outside(context, context.lanes[first], int(absolute[first]), site)
+            raise self.outside(context, context.lanes[first], int(absolute[first]), site)
         if (number != number[0]).any():
             return None
         region = self.regions[int(number[0])]
@@ -207,7 +152,7 @@ class Memory:
         bad = (absolute & _U64(site.mask)) != 0
         if bad.any():
             first = int(np.argmax(bad))
-            raise self._misaligned(context, context.lanes[first], int(absolute[first]), site, region)
+            raise self.misaligned(context, context.lanes[first], int(absolute[first]), site, region)
 
     def _load_region(self, context: Context, address: Value, site: Site) -> tuple[Value, ...]:
         found = self.locate(context, address, site)
@@ -249,7 +194,7 @@ class Memory:
             Stop: the buffer is an input.
         """
         if not region.writable:
-            message = f"{self._element(region, first(relative))} is an input and is written in "
+            message = f"{self.element(region, first(relative))} is an input and is written in "
             raise Stop("fault", finding("input_written", message + self.where(context, context.lanes[0]), site.line))
 
     def tainted_output(
@@ -262,7 +207,7 @@ class Memory:
             if np.any(taint):
                 place = int(np.argmax(taint)) if isinstance(taint, np.ndarray) else 0
                 offset = int(relative[place]) if isinstance(relative, np.ndarray) else relative
-                element = self._element(region, offset)
+                element = self.element(region, offset)
                 where = self.where(context, context.lanes[place])
                 self.findings.add(
                     "uninitialised",
@@ -286,16 +231,16 @@ class Memory:
             relative = address - address.dtype.type(low % (1 << bits))
             if relative.max() > window.size - site.bytes or window.size < site.bytes:
                 place = int(np.argmax(relative > window.size - site.bytes)) if window.size >= site.bytes else 0
-                raise self._outside_window(context, context.lanes[place], int(address[place]), site, window)
+                raise self.outside_window(context, context.lanes[place], int(address[place]), site, window)
             if site.mask and int(np.bitwise_or.reduce(relative)) & site.mask:
                 place = int(np.argmax((relative & address.dtype.type(site.mask)) != 0))
-                raise self._misaligned(context, context.lanes[place], int(address[place]) + site.offset, site, window)
+                raise self.misaligned(context, context.lanes[place], int(address[place]) + site.offset, site, window)
             return relative
         one = int(address) - low
         if not 0 <= one <= window.size - site.bytes:
-            raise self._outside_window(context, context.lanes[0], int(address), site, window)
+            raise self.outside_window(context, context.lanes[0], int(address), site, window)
         if one & site.mask:
-            raise self._misaligned(context, context.lanes[0], int(address) + site.offset, site, window)
+            raise self.misaligned(context, context.lanes[0], int(address) + site.offset, site, window)
         return one
 
     def _index(self, context: Context, relative: Value, site: Site, window: Window) -> Array:
@@ -434,7 +379,7 @@ class Memory:
     def parts(self, context: Context, address: Array, site: Site) -> list[tuple[Context, NDArray[np.intp]]]:
         """Sub-groups of lanes that touch one buffer or space each."""
         absolute = address + _U64(site.offset % (1 << 64))
-        number = np.searchsorted(np.array(self._bases, dtype=np.uint64), absolute, side="right")
+        number = np.searchsorted(np.array(self.bases, dtype=np.uint64), absolute, side="right")
         key = (absolute >> _U64(SPACE_SHIFT)).astype(np.int64) * (len(self.regions) + 1) + number
         found = []
         for one in np.unique(key):
@@ -459,60 +404,3 @@ class Memory:
         for part, where in self.parts(context, address, site):
             some = chosen(taints, where) if taints is not None else None
             self.store(part, address[where], chosen(values, where), some, site)
-
-    # ------------------------------------------------------------ messages
-
-    def where(self, context: Context, lane: int) -> str:
-        """ "thread (x, y, z) of block (x, y, z) of `kernel`"."""
-        block, thread = context.chunk.position(int(lane))
-        return f"thread {thread} of block {block} of {self.launch}"
-
-    def _element(self, region: Region, offset: int) -> str:
-        return f"{region.name}[{offset // region.dtype.itemsize}]"
-
-    def _outside(self, context: Context, lane: int, where: int, site: Site) -> Stop:
-        action = f"{self.where(context, lane)} {site.verb} {site.bytes} bytes "
-        before = self.find(where)
-        number = bisect_right(self._bases, where)
-        after = self.regions[number] if number < len(self.regions) else None
-        place = f"at address {where:#x}, in no buffer"
-        if before is not None and where + site.bytes - before.end < 1 << 31:
-            beyond = where - before.end
-            elements = before.size // before.dtype.itemsize
-            place = f"at {self._element(before, where - before.base)}, {max(beyond, 0)} bytes past the end of {before.name} ({elements} elements)"
-        if after is not None and after.base - where < 2048:
-            place = f"{after.base - where} bytes before the start of {after.name}"
-        return Stop("fault", finding("out_of_bounds", action + place, site.line))
-
-    def _outside_window(self, context: Context, lane: int, address: int, site: Site, window: Window) -> Stop:
-        offset = address + site.offset - window.start
-        message = (
-            f"{self.where(context, lane)} {site.verb} {site.bytes} bytes at byte {offset} of {window.space} memory, "
-            f"which has {window.size} bytes"
-        )
-        return Stop("fault", finding("out_of_bounds", message, site.line))
-
-    def _misaligned(self, context: Context, lane: int, where: int, site: Site, region: Region | Window) -> Stop:
-        if isinstance(region, Region):
-            place = f"{self._element(region, where - region.base)} ({region.name} is aligned to {region.base & -region.base} bytes)"
-        else:
-            place = f"byte {where - region.start} of {region.space} memory"
-        message = (
-            f"{self.where(context, lane)} {site.verb} {site.bytes} bytes at {place}, not a multiple of {site.bytes}"
-        )
-        return Stop("fault", finding("misaligned", message, site.line))
-
-
-def spread(relative: Value, context: Context) -> Array:
-    """One offset per lane."""
-    if isinstance(relative, np.ndarray):
-        return relative.view(np.int64) if relative.dtype.itemsize == 8 else relative.astype(np.int64)
-    return np.full(context.n, relative, dtype=np.int64)
-
-
-def first(relative: Value) -> int:
-    """The first lane's offset."""
-    return int(relative[0]) if isinstance(relative, np.ndarray) else int(relative)
-
-
-Reader = Callable[[Context, Value, Site], tuple[Value, ...]]

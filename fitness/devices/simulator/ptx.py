@@ -155,8 +155,7 @@ class _Scopes:
 
     def declare(self, kind: str, names: str) -> None:
         suffix = f"_{self.opened}" if len(self.stack) > 1 else ""
-        for name in names.split(","):
-            name = name.strip()
+        for name in (part.strip() for part in names.split(",")):
             many = re.fullmatch(r"([\w%$]+)<(\d+)>", name)
             for single in [f"{many[1]}{i}" for i in range(int(many[2]))] if many else [name]:
                 register = Register(_identifier(single) + suffix, kind)

@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 
 from fitness.devices.simulator.faults import Findings
 from fitness.devices.simulator.lanes import Chunk, Context
-from fitness.devices.simulator.memory import Memory, Site
+from fitness.devices.simulator.memory import Memory
 from fitness.devices.simulator.regions import Region
+from fitness.devices.simulator.sites import Site
 
 Stamps = NDArray[np.int64]
 
@@ -191,8 +192,8 @@ class Races:
         many = " (and other lanes of its warp)" if before[first] & _MANY else ""
         self.findings.add(
             "race",
-            f"{one} {site.verb} shared memory at byte {address} that {two.split(' of block')[0]}{many} has {verb} at line "
-            f"{other.line} with no barrier in between",
+            f"{one} {site.verb} shared memory at byte {address} that {two.split(' of block')[0]}{many} has {verb} "
+            f"at line {other.line} with no barrier in between",
             site.line,
             f"shared {other.line}",
         )
@@ -206,8 +207,8 @@ class Races:
             lane = context.lanes[int(rows[0])]
             self.findings.add(
                 "race",
-                f"{self.memory.where(context, lane)} and another thread write different values to the same shared memory "
-                "in one instruction",
+                f"{self.memory.where(context, lane)} and another thread write different values to the same shared "
+                "memory in one instruction",
                 site.line,
                 "collision",
             )

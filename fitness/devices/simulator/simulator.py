@@ -47,6 +47,7 @@ from fitness.devices.simulator.regions import (
     Window,
 )
 from fitness.devices.simulator.timing import model_program
+from fitness.devices.simulator.variables import PtxError
 from fitness.gpu import Gpu
 from fitness.outcome import Clock, Finding
 
@@ -143,7 +144,7 @@ class _Run:
         written: dict[str, NDArray[np.bool_]] = {}
         for name, like in self.inputs.outputs.items():
             region = self.buffers[name]
-            outputs[name] = region.data.view(like.dtype).reshape(like.shape)
+            outputs[name] = np.asarray(region.data.view(like.dtype)).reshape(like.shape)
             assert region.poisoned is not None
             written[name] = (region.poisoned.reshape(-1, like.dtype.itemsize).max(axis=1) == 0).reshape(like.shape)
         kept = sorted(self.findings.items, key=lambda f: f.severity != "error")
@@ -283,7 +284,7 @@ class Simulator:
         """Run all launches in order on poisoned outputs; what is wrong is in the Execution."""
         try:
             return _Run(program, inputs, checks).execute()
-        except ptx.PtxError as error:
+        except PtxError as error:
             stop = unsupported(f"this PTX: {error}", 0)
             return Execution(
                 outputs=dict(inputs.outputs),

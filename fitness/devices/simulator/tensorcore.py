@@ -117,17 +117,17 @@ class Multiply:
             rows, _ = tensor.a_fragment(k // 2 if self.sparse else k, bits)
             _spread(bad_rows, a, rows)
         if self.sparse and (metadata := masks(marks[3])) is not None:
-            bad_rows |= metadata.any(axis=(1, 2))[:, None]
+            bad_rows |= np.asarray(metadata.any(axis=(1, 2)))[:, None]
         if b is not None:
             _, columns = tensor.b_fragment(k, bits)
             _spread(bad_columns, b, columns)
         d_bits = 16 if self.types[3] == "f16" else 32
         rows, columns = tensor.c_fragment(d_bits)
-        tainted = bad_rows[:, rows[..., 0]] | bad_columns[:, columns].any(axis=-1)
+        tainted: Array = np.asarray(bad_rows[:, rows[..., 0]] | bad_columns[:, columns].any(axis=-1))
         if c is not None and c.shape[-1] == count:
-            tainted = tainted | c
+            tainted |= c
         elif c is not None:
-            tainted = tainted | c.any(axis=-1, keepdims=True)
+            tainted |= c.any(axis=-1, keepdims=True)
         return tuple(np.ascontiguousarray(tainted[..., place].reshape(-1)) for place in range(count))
 
 

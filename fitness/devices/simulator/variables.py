@@ -28,7 +28,7 @@ class Variable:
     bytes: int
     align: int
     external: bool = False
-    initial: bytes | None = None
+    initial: bytearray | None = None
     references: tuple[tuple[int, str, int, int], ...] = ()
     dimensions: tuple[int, ...] = ()
 
@@ -103,12 +103,11 @@ def _number(text: str, kind: str, size: int) -> bytes:
     return (int(text.rstrip("U"), 0) & ((1 << (8 * size)) - 1)).to_bytes(size, "little")
 
 
-def _initial(text: str, kind: str, size: int, count: int) -> tuple[bytes, tuple[tuple[int, str, int, int], ...]]:
+def _initial(text: str, kind: str, size: int, count: int) -> tuple[bytearray, tuple[tuple[int, str, int, int], ...]]:
     """Image and address references of an initialiser."""
     image = bytearray()
     references = []
-    for part in text.replace("{", " ").replace("}", " ").split(","):
-        part = part.strip()
+    for part in (piece.strip() for piece in text.replace("{", " ").replace("}", " ").split(",")):
         if not part:
             continue
         if part[0].isdigit() or part[0] in "+-":
@@ -120,4 +119,4 @@ def _initial(text: str, kind: str, size: int, count: int) -> tuple[bytes, tuple[
         references.append((len(image), match[1], int(match[2] or 0), size))
         image += bytes(size)
     image += bytes(max(0, size * count - len(image)))
-    return bytes(image), tuple(references)
+    return image, tuple(references)

@@ -51,8 +51,8 @@ class Warps:
             row = int(np.argmax(missing.any(axis=1)))
             lane = context.lanes[np.searchsorted(context.lanes >> 5, context.warps[row])]
             message = (
-                f"the warp of {self.machine.memory.where(context, lane)} names lane {int(np.argmax(missing[row]))} in its "
-                "membermask, but that lane does not execute the instruction"
+                f"the warp of {self.machine.memory.where(context, lane)} names lane {int(np.argmax(missing[row]))} "
+                "in its membermask, but that lane does not execute the instruction"
             )
             raise Stop("fault", finding("barrier_divergence", message, line, "Name only the lanes that take part."))
         return active, masks

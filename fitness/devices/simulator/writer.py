@@ -15,8 +15,8 @@ import numpy as np
 
 from fitness.devices.simulator.faults import unsupported
 from fitness.devices.simulator.layout import Layout
-from fitness.devices.simulator.memory import Site
 from fitness.devices.simulator.ptx import Immediate, Instruction, Negated, Operand, Register, Symbol
+from fitness.devices.simulator.sites import Site
 from fitness.devices.simulator.variables import type_bytes
 
 _FLOATS: dict[str, Any] = {"f32": np.float32, "f64": np.float64}
@@ -48,8 +48,10 @@ def register_dtype(kind: str) -> np.dtype[Any]:
     if kind == "pred":
         return np.dtype(np.bool_)
     if kind in _FLOATS:
-        return np.dtype(_FLOATS[kind])
-    return np.dtype(_UNSIGNED[type_bytes(kind)])
+        floating: np.dtype[Any] = np.dtype(_FLOATS[kind])
+        return floating
+    unsigned: np.dtype[Any] = np.dtype(_UNSIGNED[type_bytes(kind)])
+    return unsigned
 
 
 def immediate(text: str, dtype: np.dtype[Any]) -> Any:
