@@ -134,9 +134,11 @@ class _Run:
     def _check_zeroed(self) -> None:
         """A `zero_once` workspace is zero again after the last launch, or the next run would start wrong."""
         for workspace in self.program.workspaces:
-            left = np.flatnonzero(self.buffers[workspace.name].data) if workspace.init == "zero_once" else ()
-            if len(left):
-                message = f"{workspace.name} is not zero after the run: {len(left)} bytes, the first at {left[0]}"
+            if workspace.init != "zero_once":
+                continue
+            left = np.flatnonzero(self.buffers[workspace.name].data)
+            if left.size:
+                message = f"{workspace.name} is not zero after the run: {left.size} bytes, the first at {left[0]}"
                 self.findings.add("workspace_not_zero", message, 0, workspace.name)
 
     def _execution(self) -> Execution:
