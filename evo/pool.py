@@ -50,6 +50,7 @@ class _Job:
     n: int
     request: Request
     attempts: int = 0
+    fresh: bool = False  # in a process that nothing was evaluated in before
 
 
 class _Seat:
@@ -148,10 +149,13 @@ class Pool:
     ) -> Iterator[tuple[int, Outcome]]:
         """All gates up to `depth` of each (n, kernel): (n, outcome), as they complete.
 
+        Every confirmation gets a fresh worker process.
+
         Raises:
             PoolError: see the class of that name.
         """
-        jobs = [_Job(n, JudgeRequest(task, kernel, depth, incumbent_us, full)) for n, kernel in kernels]
+        fresh = depth >= Gate.CONFIRMATION
+        jobs = [_Job(n, JudgeRequest(task, kernel, depth, incumbent_us, full), fresh=fresh) for n, kernel in kernels]
         return cast("Iterator[tuple[int, Outcome]]", self._run(jobs))
 
     # -- the loop -----------------------------------------------------------------------------------------------------
@@ -176,8 +180,8 @@ class Pool:
         for seat in self._seats:
             if not waiting or seat.job is not None or not seat.ready:
                 continue
-            if waiting[0].attempts and not seat.fresh:
-                seat.replace()  # a second attempt must not inherit anything
+            if (waiting[0].attempts or waiting[0].fresh) and not seat.fresh:
+                seat.replace()  # a second attempt must not inherit anything, a confirmation neither
                 continue
             job = waiting.popleft()
             try:

@@ -55,6 +55,8 @@ from fitness.verdict import abnormal, code_key, resources, same_path, without_sh
 HOPELESS: Final = 4.0
 #: Seed of the hidden shapes that gate 5 uses; confirmation draws others.
 HIDDEN_SEED: Final = 0
+#: Added to every seed when confirming: operands, hidden shapes and sampled blocks no search has met.
+FRESH_SEED: Final = 1_000_000
 #: A small run gets this part of the step budget: enough for the plainest kernel, many times over.
 SMALL_STEPS_DIVISOR: Final = 10
 _CASE_BYTES: Final = 96 * 2**20
@@ -108,7 +110,8 @@ def judge(
         kernel: the candidate.
         task: what it must compute.
         device: where it runs.
-        depth: the last gate; below the timing screen the `Timed` of a success holds no times.
+        depth: the last gate; below the timing screen the `Timed` of a success holds no times. Confirmation
+            runs the gates before it with fresh seeds (the pool: in a fresh process).
         incumbent_us: geometric mean time of the best known kernel; one more than `HOPELESS` times slower
             ends as `Timed` at the timing screen with a note "hopeless", its large-shape results unchecked.
         full: the full correctness lists (seeds, confirmation) instead of the short ones.
@@ -116,6 +119,7 @@ def judge(
         on_gate: told of each gate as it is entered.
     """
     evaluation = _Evaluation(kernel, task, device, full=full, steps=steps, on_gate=on_gate)
+    evaluation.seed = FRESH_SEED if depth >= Gate.CONFIRMATION else 0
     outcome = evaluation.prepare() or evaluation.run(depth, incumbent_us)
     return evaluation.concluded(outcome)
 
@@ -138,6 +142,7 @@ class _Evaluation:
     ) -> None:
         self.kernel, self.task, self.device = kernel, task, device
         self.full, self.steps, self.on_gate = full, steps, on_gate
+        self.seed = 0
         self.compiled: Compiled | None = None
         self.code_key: str | None = None
         self.notes: list[Finding] = []
@@ -233,7 +238,7 @@ class _Evaluation:
     def small_run(self) -> Outcome | None:
         """Gate 4: whole launches at small shapes, all checks on."""
         checks = Checks(steps=max(1, self.steps // SMALL_STEPS_DIVISOR))
-        for run in full_runs(self.task) if self.full else small_runs(self.task):
+        for run in full_runs(self.task, seed=self.seed) if self.full else small_runs(self.task):
             case = self.case(run.shape, run.seed, run.data)
             outcome = self.checked(Gate.SMALL_RUN, case, checks)
             if outcome is not None:
@@ -242,7 +247,7 @@ class _Evaluation:
 
     def correctness(self) -> Outcome | None:
         """Gate 5: the timed shapes and a hidden one, sampled where the device is a simulator."""
-        hidden = self.task.hidden_shapes(HIDDEN_SEED)
+        hidden = self.task.hidden_shapes(HIDDEN_SEED + self.seed)
         for shape in self.task.shapes:
             outcome = self.at_full_size(shape, "normal")
             if outcome is not None:
@@ -254,7 +259,7 @@ class _Evaluation:
         return None
 
     def at_full_size(self, shape: Shape, data: str) -> Outcome | None:
-        case = self.case(shape, 0, data)
+        case = self.case(shape, self.seed, data)
         program = self.program(case, Gate.CORRECTNESS)
         if isinstance(program, Outcome):
             return program
@@ -262,7 +267,7 @@ class _Evaluation:
         if self.device.clock == "measured":
             return self.checked(Gate.CORRECTNESS, case, checks)
         if sampling.cooperates(program):
-            reduced = self.case(sampling.fewer_rows(self.task, shape), 0, data)
+            reduced = self.case(sampling.fewer_rows(self.task, shape), self.seed, data)
             return self.checked(Gate.CORRECTNESS, reduced, checks)
         (launch,) = program.launches
         count = sampling.blocks_for(shape, launch.grid)
@@ -271,7 +276,7 @@ class _Evaluation:
 
     def generator(self, shape: Shape) -> np.random.Generator:
         """Draws which blocks are looked at: other ones for other code, the same for the same."""
-        text = f"{self.code_key} {sorted(shape.items())}"
+        text = f"{self.code_key} {sorted(shape.items())}" + (f" {self.seed}" if self.seed else "")
         return np.random.default_rng(int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big"))
 
     def checked(self, gate: Gate, case: Case, checks: Checks) -> Outcome | None:
