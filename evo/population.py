@@ -23,6 +23,10 @@ from deap import base, tools
 TOURNAMENT = 3
 """Members per tournament: with six members the best is drawn in 42 % of the draws, the worst in 0.5 %."""
 
+REACH = 4.0
+"""Members this many times slower than the best of their island do not breed while two others can: a child
+of theirs would have to gain that much at once, and ends at the timing screen as hopeless otherwise."""
+
 
 class Time(base.Fitness):  # type: ignore[misc]  # deap has no types
     """Fitness: a time in microseconds, smaller is better."""
@@ -143,8 +147,15 @@ class Population:
             only: names of the operators to use, None for all.
         """
         shares = {name: share for name, share in self._operators.items() if only is None or name in only}
+        breeding = self._breeding(island)
         with chance(self._rng_seed, generation, island):
-            return [self._vary_one(self.islands[island], shares) for _ in range(count)]
+            return [self._vary_one(breeding, shares) for _ in range(count)]
+
+    def _breeding(self, island: int) -> list[Member]:
+        """Members of an island that may be parents: those within reach of its best, at least two."""
+        ranked = self._distinct(self.islands[island])
+        near = [member for member in ranked if member.time_us <= REACH * ranked[0].time_us]
+        return near if len(near) > 1 else ranked[:2]
 
     def _vary_one(self, members: Sequence[Member], shares: Mapping[str, Share]) -> Variation:
         (first,) = self.toolbox.select(members, 1)

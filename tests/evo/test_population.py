@@ -130,7 +130,7 @@ def test_a_longer_list_begins_with_the_shorter_one() -> None:
 
 def test_selection_prefers_the_fast() -> None:
     crowd = population(islands=1, size=6)
-    crowd.start(members(6.0, 5.0, 4.0, 3.0, 2.0, 1.0))
+    crowd.start(members(6.0, 5.5, 5.0, 4.0, 3.0, 2.0))
     drawn = Counter(decision.parents[0] for g in range(50) for decision in crowd.vary(g, 0, 20))
     assert drawn[5] > 0.35 * drawn.total()
     assert drawn[0] < 0.03 * drawn.total()
@@ -143,6 +143,16 @@ def test_one_member_alone_is_not_mated_while_another_operator_is_there() -> None
     lonely = Population(7, {"splice": Share(1.0, 2)}, 1, 4)
     lonely.start(members(3.0))
     assert lonely.vary(1, 0, 1)[0].parents == (0, 0)
+
+
+def test_members_out_of_reach_do_not_breed() -> None:
+    crowd = population(islands=1, size=6)
+    crowd.start(members(900.0, 10.0, 39.0, 41.0))
+    assert {n for d in crowd.vary(1, 0, 60) for n in d.parents} == {1, 2}
+    crowd = population(islands=1, size=6)
+    crowd.start(members(900.0, 10.0, 410.0))
+    assert {n for d in crowd.vary(1, 0, 60) for n in d.parents} == {1, 2}  # two at least
+    assert len(crowd.islands[0]) == 3
 
 
 def test_only_narrows_the_operators() -> None:
