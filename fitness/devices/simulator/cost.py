@@ -18,10 +18,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from fitness.devices.device import Entry, ResolvedLaunch
-from fitness.devices.simulator.counters import SECTOR_BYTES, CounterError, LaunchCounters, Op, SiteCounters
+from fitness.devices.simulator.counters import SECTOR_BYTES, CounterError, LaunchCounters, SiteCounters
 from fitness.devices.simulator.demand import Demand, Traffic, demand, extrapolated
-from fitness.devices.simulator.path import WarpPath, warp_path
-from fitness.devices.simulator.pipes import SCHEDULERS, Pipes, Timing
+from fitness.devices.simulator.path import Scheduler, WarpPath, warp_path
+from fitness.devices.simulator.pipes import SCHEDULERS, Pipes
 from fitness.gpu import Gpu
 from fitness.occupancy import Occupancy, occupancy
 
@@ -133,12 +133,12 @@ def _with_spills(gpu: Gpu, entry: Entry, found: Demand, counters: LaunchCounters
 
 
 def _longest_path(timing: Pipes, counters: LaunchCounters) -> WarpPath:
-    schedules: dict[int, list[tuple[Op, Timing]]] = {}
+    scheduler = Scheduler(counters.code, timing)
     known: dict[bytes, WarpPath] = {}
     for _, trace in counters.traces:
         key = trace.tobytes()
         if key not in known:
-            known[key] = warp_path(counters.code, trace, timing, schedules)
+            known[key] = warp_path(trace, scheduler)
     return max(known.values(), key=lambda path: path.clocks, default=WarpPath())
 
 

@@ -1,16 +1,14 @@
 """Critical path of one warp: its own instructions in the order it issued them, waiting for what they need.
 
-An in-order scoreboard over the basic blocks of a warp's trace: an instruction issues when the one before has
-issued, its operands are ready and its pipe is free. Within a basic block the instructions are first put
-into the order a list scheduler would choose, as ptxas does, so that loads are issued early. `cp.async`
-completes in the background and is waited for by its group, so stages in flight hide latency as they do on the card.
-Loops are followed until their iterations take equal time; the rest of the iterations is added up.
+An in-order scoreboard over a warp's trace: an instruction issues when the one before has issued, its
+operands are ready and its pipe is free. Regions of the trace are first put into the order ptxas would choose
+(schedule.py). `cp.async` completes in the background and is waited for by its group, so stages in flight
+hide latency as they do on the card. Loops are followed until their iterations take equal time; the rest is added up.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,10 +16,10 @@ from numpy.typing import NDArray
 
 from fitness.devices.simulator.counters import Op
 from fitness.devices.simulator.pipes import Timing
+from fitness.devices.simulator.schedule import UNROLL, Blocks, Code, Region, regions, scheduled, unrollable
 
 _LONGEST_PERIOD = 16  # basic blocks of one iteration of a loop
 _MOST_ITERATIONS = 24  # followed before the last ones are taken as typical
-_FENCES = frozenset({"barrier", "fence", "cp_async_wait", "cp_async_commit", "bulk"})
 
 
 @dataclass
@@ -36,93 +34,6 @@ class WarpPath:
     clocks: float = 0.0
     issued: float = 0.0
     stalls: dict[tuple[str, int], float] = field(default_factory=dict)
-
-
-def scheduled(block: tuple[Op, ...], timing: Callable[[Op], Timing]) -> list[Op]:
-    """A basic block in list-scheduler order: ready instructions by longest remaining latency, then program order."""
-    after, before = _dependences(block)
-    latency = [timing(op).latency + 1 for op in block]
-    rank = [0.0] * len(block)
-    for i in reversed(range(len(block))):
-        rank[i] = latency[i] + max((rank[j] for j in after[i]), default=0.0)
-    waiting = list(before)
-    ready = [(-rank[i], i) for i, count in enumerate(waiting) if not count]
-    heapq.heapify(ready)
-    order = []
-    while ready:
-        _, i = heapq.heappop(ready)
-        order.append(block[i])
-        for j in after[i]:
-            waiting[j] -= 1
-            if not waiting[j]:
-                heapq.heappush(ready, (-rank[j], j))
-    return order
-
-
-def _dependences(block: tuple[Op, ...]) -> tuple[list[set[int]], list[int]]:
-    """Successors of each instruction and its number of predecessors (registers, memory order, control)."""
-    after: list[set[int]] = [set() for _ in block]
-    defined: dict[int, int] = {}
-    used: dict[int, list[int]] = {}
-    memory = _MemoryOrder()
-    for i, op in enumerate(block):
-        sources = {defined[r] for r in op.uses if r in defined}
-        for r in op.defs:
-            sources.update(used.pop(r, ()))
-            if r in defined:
-                sources.add(defined[r])
-        sources.update(memory.before(i, op.kind))
-        if op.kind == "branch":
-            sources.update(range(i))
-        for j in sources - {i}:
-            after[j].add(i)
-        for r in op.uses:
-            used.setdefault(r, []).append(i)
-        for r in op.defs:
-            defined[r] = i
-    before = [0] * len(block)
-    for following in after:
-        for j in following:
-            before[j] += 1
-    return after, before
-
-
-class _MemoryOrder:
-    """Loads may pass loads; nothing passes a store to the same space, a fence or a barrier."""
-
-    def __init__(self) -> None:
-        self.fence: list[int] = []
-        self.since: list[int] = []
-        self.stores: dict[str, int] = {}
-        self.loads: dict[str, list[int]] = {}
-
-    def before(self, i: int, kind: str) -> list[int]:
-        """Indices that must come before instruction `i`."""
-        if kind in _FENCES:
-            found = self.since + self.fence
-            self.fence, self.since, self.stores, self.loads = [i], [], {}, {}
-            return found
-        space = _space(kind)
-        if not space:
-            return []
-        self.since.append(i)
-        found = list(self.fence)
-        if space in self.stores:
-            found.append(self.stores[space])
-        if kind.startswith("load") or kind == "ldmatrix":
-            self.loads.setdefault(space, []).append(i)
-        else:
-            found += self.loads.pop(space, [])
-            self.stores[space] = i
-        return found
-
-
-def _space(kind: str) -> str:
-    if kind in ("ldmatrix", "stmatrix") or kind.endswith("_shared"):
-        return "shared"
-    if kind in ("cp_async",):
-        return "async"
-    return kind.rpartition("_")[2] if kind.endswith(("_global", "_local")) else ""
 
 
 def loops(trace: NDArray[np.int32]) -> list[tuple[tuple[int, ...], int]]:
@@ -191,61 +102,97 @@ class _Warp:
             self.path.stalls[op.kind, op.line] = self.path.stalls.get((op.kind, op.line), 0.0) + timing.latency
         self._define(op, start + timing.latency, (op.kind, op.line))
 
+    def rename(self, results: tuple[tuple[int, int], ...]) -> None:
+        """End of a region: its results are known by their own names again."""
+        for register, renamed in results:
+            self.ready[register] = self.ready[renamed]
+
     def _define(self, op: Op, time: float, producer: tuple[str, int]) -> None:
         for register in op.defs:
             self.ready[register] = (time, producer)
 
 
-def warp_path(
-    code: tuple[tuple[Op, ...], ...],
-    trace: NDArray[np.int32],
-    timing: Callable[[Op], Timing],
-    schedules: dict[int, list[tuple[Op, Timing]]],
-) -> WarpPath:
-    """Follow one warp.
+class Scheduler:
+    """Regions of one launch's code, scheduled once and kept.
 
     Args:
         code: basic blocks.
-        trace: those the warp issued, in order.
         timing: behaviour of an instruction on the card.
-        schedules: filled and reused between warps of one launch; start with {}.
+    """
+
+    def __init__(self, code: Code, timing: Callable[[Op], Timing]) -> None:
+        self.code, self._timing = code, timing
+        self._known: dict[Blocks, list[Region]] = {}
+
+    def __call__(self, blocks: Blocks) -> list[Region]:
+        """Regions of basic blocks that are issued one after another."""
+        if blocks not in self._known:
+            split = regions(self.code, blocks)
+            self._known[blocks] = [scheduled(self.code, region, self._timing) for region in split]
+        return self._known[blocks]
+
+    def unrolled(self, blocks: Blocks) -> list[Region]:
+        """The same for `UNROLL` iterations of a loop that ptxas unrolls."""
+        key = blocks * UNROLL
+        if key not in self._known:
+            self._known[key] = [scheduled(self.code, key, self._timing)]
+        return self._known[key]
+
+
+def warp_path(trace: NDArray[np.int32], scheduler: Scheduler) -> WarpPath:
+    """Follow one warp.
+
+    Args:
+        trace: basic blocks it issued, in order.
+        scheduler: of the launch.
 
     Returns:
         the path; the end waits for no store.
     """
     warp = _Warp()
     skipped, skipped_issue = 0.0, 0.0
-    for blocks, repeats in loops(trace):
-        ends: list[tuple[float, float]] = [(warp.now, warp.path.issued)]
-        for _ in range(min(repeats, _MOST_ITERATIONS)):
-            for block in blocks:
-                if block not in schedules:
-                    schedules[block] = [(op, timing(op)) for op in scheduled(code[block], timing)]
-                for op, behaviour in schedules[block]:
-                    warp.step(op, behaviour)
-            ends.append((warp.now, warp.path.issued))
-        left = repeats - (len(ends) - 1)
-        if left > 0:
-            tail = len(ends) // 2
-            skipped += left * (ends[-1][0] - ends[-1 - tail][0]) / tail
-            skipped_issue += left * (ends[-1][1] - ends[-1 - tail][1]) / tail
-            _stretch(warp.path.stalls, 1.0 + left / len(ends))
+    for blocks, repeats in _straightened(loops(trace)):
+        parts = [(scheduler(blocks), repeats)]
+        if repeats >= UNROLL and unrollable(scheduler.code, blocks):
+            parts = [(scheduler.unrolled(blocks), repeats // UNROLL), (scheduler(blocks), repeats % UNROLL)]
+        for pieces, times in parts:
+            clocks, issued = _iterate(warp, pieces, times)
+            skipped, skipped_issue = skipped + clocks, skipped_issue + issued
     warp.path.clocks = warp.now + skipped
     warp.path.issued += skipped_issue
     return warp.path
 
 
-def _stretch(stalls: dict[tuple[str, int], float], factor: float) -> None:
-    """Stalls of a loop followed in part stand for all its iterations (a share, not a time, is reported)."""
-    for cause in stalls:
-        stalls[cause] *= factor
+def _straightened(found: list[tuple[Blocks, int]]) -> list[tuple[Blocks, int]]:
+    """Join what is issued once into one stretch."""
+    joined: list[tuple[Blocks, int]] = []
+    for blocks, repeats in found:
+        if repeats == 1 and joined and joined[-1][1] == 1:
+            joined[-1] = (joined[-1][0] + blocks, 1)
+        else:
+            joined.append((blocks, repeats))
+    return joined
 
 
-def waits(paths: Mapping[int, WarpPath]) -> list[tuple[tuple[str, int], float]]:
-    """What the warps of a block waited for, largest share first: ((kind, line), fraction of the stalled clocks)."""
-    total: dict[tuple[str, int], float] = {}
-    for path in paths.values():
-        for cause, clocks in path.stalls.items():
-            total[cause] = total.get(cause, 0.0) + clocks
-    whole = sum(total.values()) or 1.0
-    return sorted(((cause, clocks / whole) for cause, clocks in total.items()), key=lambda item: (-item[1], item[0]))
+def _iterate(warp: _Warp, pieces: list[Region], repeats: int) -> tuple[float, float]:
+    """Issue the pieces `repeats` times, the later ones by extrapolation.
+
+    Returns:
+        clocks and issue slots of the iterations that were not followed.
+    """
+    ends = [(warp.now, warp.path.issued)]
+    before = dict(warp.path.stalls)
+    for _ in range(min(repeats, _MOST_ITERATIONS)):
+        for region in pieces:
+            for op, timing in region.steps:
+                warp.step(op, timing)
+            warp.rename(region.results)
+        ends.append((warp.now, warp.path.issued))
+    left = repeats - (len(ends) - 1)
+    if left <= 0:
+        return 0.0, 0.0
+    tail = len(ends) // 2
+    for cause, clocks in warp.path.stalls.items():
+        warp.path.stalls[cause] = clocks + (clocks - before.get(cause, 0.0)) * left / (len(ends) - 1)
+    clocks, issued = (left * (ends[-1][i] - ends[-1 - tail][i]) / tail for i in (0, 1))
+    return clocks, issued

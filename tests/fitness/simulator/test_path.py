@@ -7,8 +7,9 @@ import pytest
 
 from fitness.devices.simulator import path
 from fitness.devices.simulator.counters import Op
-from fitness.devices.simulator.path import WarpPath, loops, scheduled, warp_path
+from fitness.devices.simulator.path import Scheduler, WarpPath, loops, warp_path
 from fitness.devices.simulator.pipes import Timing
+from fitness.devices.simulator.schedule import regions, scheduled
 
 LATENCY = {"int": 4.0, "load_global": 500.0, "cp_async": 500.0, "mma:m16n8k16:f16": 25.0, "barrier": 20.0}
 OCCUPANCY = {"mma:m16n8k16:f16": 6.0}
@@ -20,7 +21,11 @@ def timing(op: Op) -> Timing:
 
 def follow(*blocks: list[Op], trace: list[int] | None = None) -> WarpPath:
     code = tuple(tuple(block) for block in blocks)
-    return warp_path(code, np.array(trace if trace is not None else [0], dtype=np.int32), timing, {})
+    return warp_path(np.array(trace if trace is not None else [0], dtype=np.int32), Scheduler(code, timing))
+
+
+def order(*ops: Op) -> list[str]:
+    return [op.kind for op, _ in scheduled((ops,), (0,), timing).steps]
 
 
 def test_a_chain_takes_its_latencies_and_independent_instructions_only_issue_slots() -> None:
@@ -41,14 +46,36 @@ def test_loads_are_hoisted_within_a_block_as_ptxas_does() -> None:
     interleaved = []
     for i in range(4):
         interleaved += [Op("load_global", defs=(10 + i,), uses=(1,)), Op("int", defs=(20 + i,), uses=(10 + i,))]
-    order = scheduled(tuple(interleaved), timing)
-    assert [op.kind for op in order[:4]] == ["load_global"] * 4
+    assert order(*interleaved)[:4] == ["load_global"] * 4
     assert follow(interleaved).clocks < 510
 
 
 def test_loads_stay_behind_a_barrier_and_a_store_to_their_space() -> None:
-    fenced = (Op("barrier"), Op("load_shared", defs=(1,)), Op("store_shared", uses=(1,)), Op("load_shared", defs=(2,)))
-    assert scheduled(fenced, timing) == list(fenced)
+    fenced = [Op("barrier"), Op("load_shared", defs=(1,)), Op("store_shared", uses=(1,)), Op("load_shared", defs=(2,))]
+    assert order(*fenced) == [op.kind for op in fenced]
+
+
+def test_registers_are_renamed_so_that_reuse_of_a_name_holds_nothing_back() -> None:
+    ops = []
+    for _ in range(4):
+        ops += [Op("load_global", defs=(5,), uses=(1,)), Op("int", defs=(6,), uses=(5, 6))]
+    assert follow(ops).clocks < 530
+
+
+def test_short_conditionals_join_their_surroundings_and_long_ones_do_not() -> None:
+    short, long = tuple([Op("int")] * 4), tuple([Op("int")] * 40)
+    assert regions((long, short, long, long), (0, 1, 2)) == [(0, 1, 2)]
+    assert regions((long, short, long, long), (0, 2)) == [(0, 2)]
+    assert regions((long, long, long), (0, 1, 2)) == [(0,), (1,), (2,)]
+    assert regions((long, long, long), (0, 2)) == [(0,), (2,)]
+    assert regions((short, short), (0, 1, 0, 1)) == [(0, 1), (0, 1)]
+
+
+def test_small_loops_are_unrolled_so_that_their_loads_overlap() -> None:
+    body = [Op("load_global", defs=(2,), uses=(1,)), Op("int", defs=(3,), uses=(2, 3)), Op("int", 0, (1,), (1,))]
+    body.append(Op("branch"))
+    assert follow(body, trace=[0] * 400).clocks == pytest.approx(100 * 520, rel=0.05)
+    assert follow([*body[:-1], Op("barrier"), body[-1]], trace=[0] * 400).clocks > 400 * 500
 
 
 def test_accumulators_of_their_own_keep_the_tensor_pipe_busy() -> None:
