@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 COLUMN_WIDTH_IN = 3.4
 _HEIGHT_IN = 2.55
+_TALLEST = 24.0  # the axis shows speedups down to this factor below the best; slower seeds are named with theirs
 _NARROW = 8.0  # an axis over fewer octaves than three gets ticks between the powers of two
 _BLUE, _VERMILION, _GREY = "#0072B2", "#D55E00", "#5f5f5f"
 _STYLE: Any = {  # matplotlib types the keys as literals
@@ -173,7 +174,7 @@ def _draw(history: History) -> Figure:
     _draw_seeds(axes, history)
     _draw_generations(axes, history.generations)
     _draw_marks(axes, history)
-    axes.set_title(history.title, loc="left")
+    axes.set_title(f"{history.title}\nbaseline: {history.baseline}", loc="left")
     axes.set_xlabel("generation (0: seeds)")
     axes.set_ylabel(f"speedup ({history.clock} time, ×)")
     axes.grid(axis="y", linewidth=0.3, color="#d9d9d9")
@@ -207,17 +208,20 @@ def _draw_seeds(axes: Axes, history: History) -> None:
     """One thin line per seed, named at the right end; names are moved apart where lines are close."""
     if not history.seeds:
         return
+    top, bottom = _limits(history)
     ordered = sorted(history.seeds, key=lambda seed: (seed.speedup, seed.label))
     for index, seed in enumerate(ordered):
         label = "seeds" if index == 0 else None
         axes.axhline(seed.speedup, color=_GREY, linewidth=0.55, linestyle=(0, (1, 1.6)), label=label)
-    top, bottom = _limits(history)
     step = np.log2(top / bottom) / 17  # one 6 pt line of text at this height
-    heights = _apart([float(np.log2(seed.speedup)) for seed in ordered], step)
+    wanted = [float(np.log2(max(seed.speedup, bottom))) for seed in ordered]
+    heights = _apart(wanted, step)
+    for index, height in enumerate(heights):  # none below the axis
+        heights[index] = max(height, heights[index - 1] + step if index else wanted[0])
     for seed, height in zip(ordered, heights, strict=True):
         axes.annotate(
-            seed.label,
-            xy=(1.0, seed.speedup),
+            seed.label if seed.speedup >= bottom else f"{seed.label} {_factor(seed.speedup, 0)}",
+            xy=(1.0, max(seed.speedup, bottom)),
             xytext=(1.05, 2.0**height),
             xycoords=axes.get_yaxis_transform(),
             textcoords=axes.get_yaxis_transform(),
@@ -233,7 +237,7 @@ def _draw_marks(axes: Axes, history: History) -> None:
     """The baseline at 1, the roofline floor, and ticks that read as factors."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-    _draw_mark(axes, 1.0, f"baseline: {history.baseline}", (0, ()), above=False)
+    _draw_mark(axes, 1.0, "baseline", (0, ()), above=False)
     if history.floor_speedup is not None:
         _draw_mark(axes, history.floor_speedup, "roofline floor", (0, (6, 2, 1, 2)), above=True)
     top, bottom = _limits(history)
@@ -265,18 +269,23 @@ def _decimal(value: float, _position: int) -> str:
 
 
 def _factor(value: float, _position: int) -> str:
-    """4.0 -> "4", 0.5 -> "1/2"."""
-    return f"{value:g}" if value >= 1 else f"1/{1 / value:g}"
+    """4.0 -> "4", 0.5 -> "1/2", 0.0093 -> "1/108"."""
+    return f"{value:g}" if value >= 1 else f"1/{1 / value:.3g}"
 
 
 def _limits(history: History) -> tuple[float, float]:
-    """Top and bottom of the axis: all that is drawn, with a little air, at least a factor of four."""
+    """Top and bottom of the axis: what matters is near the best, so seeds far below it stay outside.
+
+    At least a factor of four, at most `_TALLEST` below the best; a little air.
+    """
     values = [1.0, *(seed.speedup for seed in history.seeds)]
+    bests = [g.best for g in history.generations if g.best is not None]
     for g in history.generations:
         values += [value for value in (g.best, g.low, g.high) if value is not None]
     if history.floor_speedup is not None:
         values.append(history.floor_speedup)
-    top, bottom = max(values) * 1.35, min(values) / 1.15
+    lowest = max(min(values), max([1.0, *bests]) / _TALLEST)
+    top, bottom = max(values) * 1.35, min(lowest, 1.0) / 1.15
     short = max(1.0, 4.0 / (top / bottom)) ** 0.5
     return top * short, bottom / short
 

@@ -16,8 +16,10 @@ from mutations.operator import Judged
 
 
 def speedup_over(baseline: Sequence[Timing], outcome: Outcome) -> float | None:
-    """Speedup of a candidate (see `evo.merit`); None if it has no times."""
-    return merit.speedup(baseline, outcome.timings) if isinstance(outcome, Timed) and outcome.timings else None
+    """Speedup of a candidate (see `evo.merit`); None if it is not valid, or was stopped as hopeless."""
+    if not isinstance(outcome, Timed) or merit.fitness_us(outcome) is None:
+        return None
+    return merit.speedup(baseline, outcome.timings)
 
 
 def history_of(archive: Archive, run: RunRecord) -> History:
@@ -39,7 +41,15 @@ def history_of(archive: Archive, run: RunRecord) -> History:
 def title_of(run: RunRecord) -> str:
     """What was computed and where, short enough for one line above the plot."""
     task = run.experiment["task"]
-    return f"{task['op']} {pattern_text(task.get('pattern'))} {task.get('dtype', 'float16')}, {run.gpu}, {run.name}"
+    what = f"{task['op']} {pattern_text(task.get('pattern'))} {task.get('dtype', 'float16')}"
+    return f"{what} {shapes_text(task['shapes'])}, {run.gpu}"
+
+
+def shapes_text(shapes: Sequence[Mapping[str, int]]) -> str:
+    """ "4096x4096, N = 16, 256" where all share one W and there are few, else how many there are."""
+    sizes = {(shape.get("M"), shape.get("K")) for shape in shapes}
+    text = f"{shapes[0].get('M')}x{shapes[0].get('K')}, N = " + ", ".join(str(shape.get("N")) for shape in shapes)
+    return text if len(sizes) == 1 and len(text) <= 26 else f"{len(shapes)} shapes"
 
 
 def pattern_text(pattern: Mapping[str, Any] | None) -> str:

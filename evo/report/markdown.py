@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from evo.archive import Archive, RunRecord
+from evo.merit import fitness_us
 from evo.observer import RunSummary
 from evo.progress import failures_text, shape_text, time_text
 from evo.report.history import pattern_text
@@ -123,7 +124,7 @@ def _operators_section(judged: Sequence[Judged]) -> str:
     made, valid = Counter[str](), Counter[str]()
     for one in judged:
         made[one.candidate.plan.operator] += 1
-        valid[one.candidate.plan.operator] += one.outcome.valid
+        valid[one.candidate.plan.operator] += fitness_us(one.outcome) is not None
     rows = [(name, made[name], valid[name]) for name in sorted(made)]
     return f"## Candidates\n\n{table(('operator', 'judged', 'valid'), rows)}" if rows else ""
 

@@ -20,7 +20,7 @@ POINTS = [(0, 0.5), (0, 1.0), (0, None), (1, 2.0), (1, 1.0), (1, 3.0), (2, None)
 @pytest.fixture
 def history() -> History:
     seeds = (SeedLine("scalar", 0.5), SeedLine("mma_sp", 1.0), SeedLine("mma_fragment", 1.01))
-    title = "spmm nm24 float16, 4096x4096, H200"
+    title = "spmm 2:4 float16 4096x4096, N = 16, 256, H200"
     return History(title, "gemm/dense_mma_pipelined", "modelled", plots.summarise(POINTS), seeds, 4.0)
 
 
@@ -72,6 +72,8 @@ def test_a_users_matplotlib_settings_change_nothing(history: History, tmp_path: 
 
 
 def test_readable_at_column_width(history: History) -> None:
+    from matplotlib.text import Text
+
     with plots._style():
         figure = plots._draw(history)
         figure.canvas.draw()
@@ -80,7 +82,8 @@ def test_readable_at_column_width(history: History) -> None:
     (axes,) = figure.axes
     (legend,) = figure.legends
     texts = [*axes.texts, *legend.get_texts(), axes.xaxis.label, axes.yaxis.label]
-    assert len(texts) == 3 + 2 + 4 + 2  # seeds, marks, legend, axes
+    texts += [text for text in axes.findobj(Text) if text.get_text() == axes.get_title(loc="left")]
+    assert len(texts) == 3 + 2 + 4 + 3  # seeds, marks, legend, axes and title
     for text in texts:
         assert float(text.get_fontsize()) >= 6, text.get_text()
         box = text.get_window_extent()
@@ -127,3 +130,14 @@ def test_ticks_read_as_factors(best: float, ticks: list[str]) -> None:
     labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     assert [label for label in labels if label in ticks] == ticks
     assert plots._factor(0.25, 0) == "1/4"
+
+
+def test_seeds_far_below_the_best_do_not_squash_the_axis() -> None:
+    seeds = (SeedLine("scalar", 1 / 108), SeedLine("vector", 1 / 90), SeedLine("mma", 1.0))
+    history = History("t", "b", "modelled", plots.summarise([(0, 1 / 108), (1, 2.0)]), seeds)
+    with plots._style():
+        (axes,) = plots._draw(history).axes
+    bottom, top = axes.get_ylim()
+    assert bottom > 1 / 20
+    words = {text.get_text(): text.get_position()[1] for text in axes.texts}
+    assert bottom <= words["scalar 1/108"] < words["vector 1/90"] < words["mma"] < top

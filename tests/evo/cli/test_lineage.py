@@ -34,7 +34,7 @@ def test_the_path_runs_from_the_seed_to_the_best(run_id: str, ref: str | None) -
     assert code == 0
     assert re.findall(r"^#(\d+)", out, re.MULTILINE) == ["1", "2", "5"]
     for words in (
-        f"{run_id}/5: spmm 2:4 float16, H200, nm24; times are modelled",
+        f"{run_id}/5: spmm 2:4 float16 4096x4096, N = 16, 256, H200; times are modelled",
         "baseline  gemm/dense_mma_pipelined: 16 us, 32 us",
         "seed, generation 0: 16 us, 16 us; 1.41x baseline",
         "tune, generation 1, of #1: 8 us, 16 us; 2.00x baseline",

@@ -9,6 +9,7 @@ import pytest
 from evo.archive import Archive
 from evo.errors import EvoError
 from evo.report import history
+from fitness.outcome import Gate
 from tests.evo import archives
 
 
@@ -31,7 +32,7 @@ def test_speedups_are_geometric_means_over_the_shapes(archive: Archive) -> None:
 
 def test_names_what_is_shown(archive: Archive) -> None:
     found = history.history_of(archive, archives.fill(archive))
-    assert found.title == "spmm 2:4 float16, H200, nm24"
+    assert found.title == "spmm 2:4 float16 4096x4096, N = 16, 256, H200"
     assert found.baseline == "gemm/dense_mma_pipelined"
     assert found.clock == "modelled"
     assert [(seed.label, round(seed.speedup, 3)) for seed in found.seeds] == [("scalar", 0.25), ("mma", 1.414)]
@@ -62,3 +63,22 @@ def test_short_names(names: list[str], short: list[str]) -> None:
 )
 def test_pattern_text(pattern: dict[str, object] | None, text: str) -> None:
     assert history.pattern_text(pattern) == text
+
+
+@pytest.mark.parametrize(
+    ("shapes", "text"),
+    [
+        ([{"M": 64, "K": 32, "N": 8}], "64x32, N = 8"),
+        ([{"M": 64, "K": 32, "N": 8}, {"M": 64, "K": 64, "N": 8}], "2 shapes"),
+        ([{"M": 4096, "K": 4096, "N": 2**n} for n in range(9)], "9 shapes"),
+    ],
+)
+def test_shapes_text(shapes: list[dict[str, int]], text: str) -> None:
+    assert history.shapes_text(shapes) == text
+
+
+def test_a_hopeless_candidate_is_no_point_of_the_plot() -> None:
+    baseline = archives.timings(16.0, 32.0)
+    timed = archives.timed("a", 32.0, 64.0)
+    assert history.speedup_over(baseline, timed) == pytest.approx(0.5)
+    assert history.speedup_over(baseline, dataclasses.replace(timed, stage=Gate.TIMING_SCREEN)) is None
