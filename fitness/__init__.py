@@ -1,0 +1,1 @@
+"""Kernel + task + device -> outcome. Knows nothing of populations or models."""

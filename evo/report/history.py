@@ -46,7 +46,7 @@ def title_of(run: RunRecord) -> str:
 
 
 def shapes_text(shapes: Sequence[Mapping[str, int]]) -> str:
-    """ "4096x4096, N = 16, 256" where all share one W and there are few, else how many there are."""
+    """W and the values of N where all share one W and they are few ("4096x4096, N = 16"), else their number."""
     sizes = {(shape.get("M"), shape.get("K")) for shape in shapes}
     text = f"{shapes[0].get('M')}x{shapes[0].get('K')}, N = " + ", ".join(str(shape.get("N")) for shape in shapes)
     return text if len(sizes) == 1 and len(text) <= 26 else f"{len(shapes)} shapes"

@@ -7,8 +7,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -58,7 +59,7 @@ def gone(pids: tuple[int, ...], within_s: float = 10.0) -> bool:
     return False
 
 
-def one(pool: Pool, **params: int) -> Outcome:
+def one(pool: Pool, **params: Any) -> Outcome:
     ((n, outcome),) = pool.judge(TASK, [(7, dense_kernel(**params))])
     assert n == 7
     return outcome
@@ -114,7 +115,7 @@ def test_a_worker_killed_twice_is_a_pool_error() -> None:
 def test_a_worker_killed_once_is_replaced_unnoticed() -> None:
     with Pool(SPEC, 2) as pool:
         before = pool.worker_pids()
-        results = pool.judge(TASK, [(n, dense_kernel(BM=bm)) for n, bm in enumerate((32, 64, 128))])
+        results = cast("Generator[tuple[int, Outcome]]", pool.judge(TASK, [(n, dense_kernel(BM=bm)) for n, bm in enumerate((32, 64, 128))])
         kinds = {next(results)[1].kind}
         for pid in before:
             os.kill(pid, signal.SIGKILL)
@@ -162,7 +163,7 @@ def test_a_compilation_that_takes_too_much_memory_has_failed() -> None:
 
 def test_results_left_unread_do_not_reach_the_next_call() -> None:
     with Pool(SPEC, 2) as pool:
-        results = pool.judge(TASK, [(n, dense_kernel(BM=bm)) for n, bm in enumerate((32, 64, 128))])
+        results = pool.judge(TASK, [(n, dense_kernel(BM=bm)) for n, bm in enumerate((32, 64, 128))]))
         next(results)
         results.close()
         assert [n for n, _ in pool.judge(TASK, [(9, dense_kernel())])] == [9]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     return folder
 
 
-def ended(how: str, *findings: Finding) -> NumpyDevice:
+def ended(how: Literal["finished", "fault", "trap", "steps", "unsupported"], *findings: Finding) -> NumpyDevice:
     def run(_program: Program, inputs: Inputs, _checks: Checks) -> Execution:
         return replace(clean(right(inputs)), ended=how, findings=findings)
 

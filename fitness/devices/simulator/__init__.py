@@ -1,0 +1,1 @@
+"""The simulator: PTX on NumPy, every access checked, times from a cost model."""
