@@ -115,7 +115,7 @@ def test_a_worker_killed_twice_is_a_pool_error() -> None:
 def test_a_worker_killed_once_is_replaced_unnoticed() -> None:
     with Pool(SPEC, 2) as pool:
         before = pool.worker_pids()
-        results = cast("Generator[tuple[int, Outcome]]", pool.judge(TASK, [(n, dense_kernel(BM=bm)) for n, bm in enumerate((32, 64, 128))])
+        results = pool.judge(TASK, [(n, dense_kernel(BM=bm)) for n, bm in enumerate((32, 64, 128))])
         kinds = {next(results)[1].kind}
         for pid in before:
             os.kill(pid, signal.SIGKILL)
@@ -163,9 +163,9 @@ def test_a_compilation_that_takes_too_much_memory_has_failed() -> None:
 
 def test_results_left_unread_do_not_reach_the_next_call() -> None:
     with Pool(SPEC, 2) as pool:
-        results = pool.judge(TASK, [(n, dense_kernel(BM=bm)) for n, bm in enumerate((32, 64, 128))]))
+        results = pool.judge(TASK, [(n, dense_kernel(BM=bm)) for n, bm in enumerate((32, 64, 128))])
         next(results)
-        results.close()
+        cast("Generator[tuple[int, Outcome]]", results).close()
         assert [n for n, _ in pool.judge(TASK, [(9, dense_kernel())])] == [9]
 
 
