@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -18,10 +19,14 @@ from fitness.inputs import Case
 Array = NDArray[Any]
 Mask = NDArray[np.bool_]
 Floats = NDArray[np.float64]
+Indices = NDArray[np.int64]
 
 TILES: Final = (8, 16, 32, 64, 128, 256)
 _MOST: Final = 0.9  # share of elements that must agree with a hypothesis
-_ROWS: Final = 96  # rows and columns looked at by the detectors that recompute
+_LINES: Final = 48  # rows and columns looked at by the detectors that recompute
+_POINTS: Final = 4096  # elements looked at by those that compare
+_SLICES: Final = 512  # slices of K looked at
+_FINEST: Final = 8  # smallest tile
 _SHIFTS: Final = (1, 2, 3, 4, 7, 8, 16, 32, 64)
 
 SUGGESTIONS: Final[dict[str, str]] = {
@@ -50,16 +55,72 @@ class Diagnosis(NamedTuple):
     suggestion: str
 
 
-class _Evidence(NamedTuple):
-    """What detectors look at; arrays are (M, N)."""
+class _Evidence:
+    """What detectors look at; full arrays are (M, N), samples keep a diagnosis at full size below a second.
 
-    case: Case
-    got: Floats
-    ref: Floats
-    wrong: Mask
-    hole: Mask  # wrong, and nothing there: unwritten or 0
-    written: Mask
-    again: Floats | None
+    Attributes:
+        hole: wrong, and nothing there: unwritten or 0.
+        points: rows and columns (P,) of up to 4096 wrong elements, evenly spread.
+        rows, columns: up to 48 of each with wrong elements, for the detectors that recompute.
+    """
+
+    def __init__(self, case: Case, got: Floats, wrong: Mask, written: Mask, again: Floats | None) -> None:
+        self.case, self.got, self.wrong, self.written, self.again = case, got, wrong, written, again
+        self.ref = case.reference
+        self.hole = wrong & (~written | (got == 0))
+
+    @cached_property
+    def points(self) -> tuple[Indices, Indices]:
+        flat = np.flatnonzero(self.wrong)
+        spread = flat[np.linspace(0, len(flat) - 1, min(len(flat), _POINTS)).astype(np.int64)]
+        rows, columns = np.divmod(spread, self.wrong.shape[1])
+        return rows, columns
+
+    @cached_property
+    def rows(self) -> Indices:
+        return _thinned(np.flatnonzero(np.logical_or.reduce(self.wrong, axis=1)))
+
+    @cached_property
+    def columns(self) -> Indices:
+        return _thinned(np.flatnonzero(np.logical_or.reduce(self.wrong, axis=0)))
+
+    @cached_property
+    def grid(self) -> tuple[Array, ...]:
+        return np.ix_(self.rows, self.columns)
+
+    @cached_property
+    def w(self) -> Floats:
+        """The sampled rows of W, (R, K)."""
+        return self.case.operands.w[self.rows].astype(np.float64)
+
+    @cached_property
+    def x(self) -> Floats:
+        """X at the sampled columns, (K, C)."""
+        return self.case.operands.x[:, self.columns].astype(np.float64)
+
+    @cached_property
+    def slack(self) -> float:
+        """Absolute difference below which a hypothesis is as good as the numbers can show."""
+        finite = self.ref[np.isfinite(self.ref)]
+        rms = float(np.sqrt(np.mean(np.square(finite)))) if finite.size else 0.0
+        return 4 * self.case.out.unit_roundoff * rms
+
+    def agrees(self, got: Floats, other: Floats) -> bool:
+        """True if the results `got` are mostly those of `other`, and there are enough to mean something."""
+        if got.size < 4 or not np.any(other != 0):
+            return False
+        allowed = 4 * self.case.out.unit_roundoff * np.abs(other) + self.slack
+        with np.errstate(invalid="ignore"):
+            return bool((np.abs(got - other) <= allowed).mean() > _MOST)
+
+    def agrees_on_grid(self, other: Floats) -> bool:
+        """The same for recomputed results at the sampled rows and columns, (R, C)."""
+        where = self.wrong[self.grid]
+        return self.agrees(self.got[self.grid][where], other[where])
+
+
+def _thinned(indices: Indices) -> Indices:
+    return indices[:: -(-len(indices) // _LINES)]
 
 
 def classify(
@@ -76,9 +137,7 @@ def classify(
     """
     wide = got.astype(np.float64)
     was_written = np.ones(wrong.shape, np.bool_) if written is None else written
-    hole = wrong & (~was_written | (wide == 0))
-    repeat = None if again is None else again.astype(np.float64)
-    evidence = _Evidence(case, wide, case.reference, wrong, hole, was_written, repeat)
+    evidence = _Evidence(case, wide, wrong, was_written, None if again is None else again.astype(np.float64))
     for detector in _DETECTORS:
         if diagnosis := detector(evidence):
             return diagnosis
@@ -153,8 +212,10 @@ def _region(e: _Evidence, tile_pattern: str, row_pattern: str) -> Diagnosis | No
     whole = e.wrong[rows].mean() > _MOST
     if whole and rows.sum() <= max(2, len(rows) // 8) and not _is_block(np.flatnonzero(rows)):
         return _plain(row_pattern, f"rows {_few(np.flatnonzero(rows))}")
+    counts = _tile_sums(e.wrong.astype(np.float64), _FINEST, _FINEST)
     for tile_m, tile_n in _tile_sizes(e.wrong.shape):
-        share = _tile_shares(e.wrong, tile_m, tile_n)
+        sums = _tile_sums(counts, -(-tile_m // _FINEST), -(-tile_n // _FINEST))
+        share = sums / _tile_areas(e.wrong.shape, tile_m, tile_n)
         if ((share == 0) | (share > _MOST)).all() and (share == 0).any():
             m, n = (int(i) for i in np.argwhere(share)[0])
             return _plain(tile_pattern, f"{tile_m}x{tile_n} tiles, first at m = {m * tile_m}, n = {n * tile_n}")
@@ -172,13 +233,16 @@ def _tile_sizes(shape: tuple[int, ...]) -> Iterator[tuple[int, int]]:
     yield from sorted(itertools.product(choices[0], choices[1]), key=lambda t: -t[0] * t[1])
 
 
-def _tile_shares(wrong: Mask, tile_m: int, tile_n: int) -> Floats:
-    """Share of wrong elements in each tile, ragged ones included."""
-    row_starts, column_starts = range(0, wrong.shape[0], tile_m), range(0, wrong.shape[1], tile_n)
-    sums = np.add.reduceat(np.add.reduceat(wrong.astype(np.float64), row_starts, axis=0), column_starts, axis=1)
-    heights = np.minimum(tile_m, wrong.shape[0] - np.array(row_starts))
-    widths = np.minimum(tile_n, wrong.shape[1] - np.array(column_starts))
-    return np.asarray(sums / np.outer(heights, widths))
+def _tile_sums(values: Floats, height: int, width: int) -> Floats:
+    """Sums over tiles of that many elements, ragged ones included."""
+    by_rows = np.add.reduceat(values, range(0, values.shape[0], height), axis=0)
+    return np.asarray(np.add.reduceat(by_rows, range(0, values.shape[1], width), axis=1))
+
+
+def _tile_areas(shape: tuple[int, ...], height: int, width: int) -> Floats:
+    heights = np.minimum(height, shape[0] - np.arange(0, shape[0], height))
+    widths = np.minimum(width, shape[1] - np.arange(0, shape[1], width))
+    return np.outer(heights, widths).astype(np.float64)
 
 
 def _few(indices: Array) -> str:
@@ -193,45 +257,36 @@ def _share(part: Mask, of: Mask) -> float:
     return float((part & of).sum() / max(1, of.sum()))
 
 
-def _agrees(e: _Evidence, other: Array, where: Mask) -> bool:
-    """True if `got` is `other` at most of the elements `where`, and those are enough to mean something."""
-    count = int(where.sum())
-    if count < 4:
-        return False
-    close = np.abs(e.got[where] - other[where]) <= 4 * e.case.out.unit_roundoff * (np.abs(other[where]) + _rms(e.ref))
-    return bool(close.mean() > _MOST) and bool(np.any(other[where] != 0))
-
-
-def _rms(values: Floats) -> float:
-    finite = values[np.isfinite(values)]
-    return float(np.sqrt(np.mean(np.square(finite)))) if finite.size else 0.0
-
-
 def _transposed(e: _Evidence) -> Diagnosis | None:
-    other = np.ascontiguousarray(e.ref).reshape(e.ref.shape[::-1]).T  # Y written in the other layout
-    if min(e.ref.shape) > 1 and _agrees(e, other, e.wrong):
+    m, n = e.points
+    rows, columns = e.ref.shape
+    # (m, n) of the one layout lies where (m', n') of the other does
+    other_m, other_n = np.divmod(n * rows + m, columns)
+    if min(e.ref.shape) > 1 and e.agrees(e.got[m, n], e.ref[other_m, other_n]):
         return _plain("transposed", "Y is written in the other layout")
-    rows, columns = _sample(e.wrong)
-    x = e.case.operands.x.astype(np.float64)
-    swapped = np.ascontiguousarray(x).reshape(x.shape[::-1]).T
+    x = e.case.operands.x
     if e.case.task.x_layout == "col":
         swapped = np.ascontiguousarray(x.T).reshape(x.shape)
-    if min(x.shape) > 1 and _agrees_on(e, _product(e, rows, columns, swapped), rows, columns):
+    else:
+        swapped = np.ascontiguousarray(x).reshape(x.shape[::-1]).T
+    if min(x.shape) > 1 and e.agrees_on_grid(_product(e.w, swapped[:, e.columns].astype(np.float64))):
         return _plain("transposed", "X is read in the other layout")
     return None
 
 
 def _shifted(e: _Evidence) -> Diagnosis | None:
-    for axis, name in ((0, "m"), (1, "n")):
-        for shift in _signed(_SHIFTS, e.ref.shape[axis]):
-            if _agrees(e, np.roll(e.ref, -shift, axis), e.wrong & _inside(e.ref.shape, axis, shift)):
+    rows, columns = e.ref.shape
+    m, n = e.points
+    for name, step_m, step_n in (("m", 1, 0), ("n", 0, 1)):
+        for shift in _signed(_SHIFTS, rows * step_m + columns * step_n):
+            other_m, other_n = m + shift * step_m, n + shift * step_n
+            inside = (other_m >= 0) & (other_m < rows) & (other_n >= 0) & (other_n < columns)
+            if e.agrees(e.got[m, n][inside], e.ref[other_m[inside], other_n[inside]]):
                 return _plain("shifted index", f"results are those of {name} {shift:+d}")
-    rows, columns = _sample(e.wrong)
-    x = e.case.operands.x.astype(np.float64)
-    for shift in _signed(_SHIFTS, x.shape[0]):
-        moved = np.roll(x, -shift, axis=0)
-        moved[x.shape[0] - shift if shift > 0 else 0 : None if shift > 0 else -shift] = 0
-        if _agrees_on(e, _product(e, rows, columns, moved), rows, columns):
+    depth = e.x.shape[0]
+    for shift in _signed(_SHIFTS, depth):
+        first, last = max(0, -shift), min(depth, depth - shift)
+        if e.agrees_on_grid(_product(e.w[:, first:last], e.x[first + shift : last + shift])):
             return _plain("shifted index", f"W[m, k] meets X[k {shift:+d}, n]")
     return None
 
@@ -240,58 +295,35 @@ def _signed(shifts: Iterable[int], size: int) -> list[int]:
     return [signed for shift in shifts if shift < size for signed in (shift, -shift)]
 
 
-def _inside(shape: tuple[int, ...], axis: int, shift: int) -> Mask:
-    """Elements whose shifted partner exists."""
-    index = np.arange(shape[axis]) + shift
-    inside = (index >= 0) & (index < shape[axis])
-    return np.broadcast_to(inside[:, None] if axis == 0 else inside, shape)
-
-
-def _sample(wrong: Mask) -> tuple[Array, Array]:
-    """Up to 96 rows and 96 columns with wrong elements."""
-    rows, columns = np.flatnonzero(wrong.any(axis=1)), np.flatnonzero(wrong.any(axis=0))
-    return rows[:: max(1, len(rows) // _ROWS)][:_ROWS], columns[:: max(1, len(columns) // _ROWS)][:_ROWS]
-
-
-def _product(e: _Evidence, rows: Array, columns: Array, x: Floats, ks: slice = slice(None)) -> Floats:
+def _product(w: Floats, x: Floats) -> Floats:
     with np.errstate(invalid="ignore", over="ignore"):
-        return np.asarray(e.case.operands.w[rows, ks].astype(np.float64) @ x[ks, columns])
-
-
-def _agrees_on(e: _Evidence, other: Floats, rows: Array, columns: Array) -> bool:
-    whole = np.zeros_like(e.ref)
-    where = np.zeros_like(e.wrong)
-    grid = np.ix_(rows, columns)
-    whole[grid] = other
-    where[grid] = e.wrong[grid]
-    return _agrees(e, whole, where)
+        return np.asarray(w @ x)
 
 
 def _k_slice(e: _Evidence) -> Diagnosis | None:
     if not e.case.operands.finite or not np.isfinite(e.got[e.wrong]).all():
         return None
-    rows, columns = _sample(e.wrong)
-    grid = np.ix_(rows, columns)
-    residual = np.where(e.wrong[grid], e.ref[grid] - e.got[grid], 0.0)
-    x = e.case.operands.x.astype(np.float64)
-    for first, last, part in _slices(e, rows, columns, x):
-        seen = np.where(e.wrong[grid], part, 0.0)
-        energy, along = float(np.vdot(seen, seen)), float(np.vdot(seen, residual))
-        if energy == 0 or along**2 < 0.95 * energy * float(np.vdot(residual, residual)):
+    where = e.wrong[e.grid]
+    residual = np.where(where, e.ref[e.grid] - e.got[e.grid], 0.0)
+    energy = float(np.vdot(residual, residual))
+    for first, last, part in _slices(e):
+        seen = np.where(where, part, 0.0)
+        seen_energy, along = float(np.vdot(seen, seen)), float(np.vdot(seen, residual))
+        if seen_energy == 0 or along**2 < 0.95 * seen_energy * energy:
             continue
         sign = 1.0 if along > 0 else -1.0
-        rest = np.abs(residual - sign * seen)[e.wrong[grid]]
-        if (rest <= 4 * e.case.out.unit_roundoff * (np.abs(e.ref[grid]) + _rms(e.ref))[e.wrong[grid]]).mean() > _MOST:
+        if e.agrees(e.got[e.grid][where], (e.ref[e.grid] - sign * seen)[where]):
             what = "is missing" if sign > 0 else "is counted twice"
             return _plain("missing k-slice", f"k = {first} .. {last - 1} {what}")
     return None
 
 
-def _slices(e: _Evidence, rows: Array, columns: Array, x: Floats) -> Iterator[tuple[int, int, Floats]]:
+def _slices(e: _Evidence) -> Iterator[tuple[int, int, Floats]]:
     """First, last and product of every aligned slice of 8 .. K/2, of the ends of K, and of every single k."""
-    k_total = x.shape[0]
-    edges = [*range(0, k_total, 8), k_total]
-    parts = [_product(e, rows, columns, x, slice(a, b)) for a, b in itertools.pairwise(edges)]
+    depth = e.x.shape[0]
+    step = max(8, -(-depth // (_SLICES * 8)) * 8)
+    edges = [*range(0, depth, step), depth]
+    parts = [_product(e.w[:, a:b], e.x[a:b]) for a, b in itertools.pairwise(edges)]
     sums = np.concatenate([np.zeros((1, *parts[0].shape)), np.cumsum(parts, axis=0)])
     count = len(parts)
     widths = [2**i for i in range(max(1, count.bit_length()))]
@@ -299,9 +331,8 @@ def _slices(e: _Evidence, rows: Array, columns: Array, x: Floats) -> Iterator[tu
     ranges += [(i, count) for i in range(1, count)] + [(0, i) for i in range(1, count)]
     for first, last in dict.fromkeys(ranges):
         yield edges[first], edges[last], sums[last] - sums[first]
-    w = e.case.operands.w
-    for k in range(k_total):
-        yield k, k + 1, np.outer(w[rows, k].astype(np.float64), x[k, columns])
+    for k in range(depth):
+        yield k, k + 1, np.outer(e.w[:, k], e.x[k])
 
 
 def _wrong_region(e: _Evidence) -> Diagnosis | None:
