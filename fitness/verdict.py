@@ -21,6 +21,7 @@ from fitness.outcome import (
     Unsupported,
 )
 from fitness.task import Task
+from fitness.triage import SUGGESTIONS
 
 #: Part of every code key: raise it whenever the same code could get another verdict.
 PROTOCOL: Final = "1"
@@ -76,8 +77,11 @@ def without_shape(outcome: Outcome) -> Outcome:
 def _hidden(finding: Finding) -> Finding:
     if finding.wrong is None:
         return replace(finding, shape=None)
-    wrong = replace(finding.wrong, first=(0, 0), wrong=0, total=0)
-    return replace(finding, shape=None, wrong=wrong, message=f"wrong at a hidden shape: {finding.wrong.pattern}")
+    pattern = finding.wrong.pattern
+    general = SUGGESTIONS.get(pattern, "")  # the specific one may name the rows and columns of a tail
+    wrong = replace(finding.wrong, first=(0, 0), wrong=0, total=0, suggestion=general)
+    message = f"wrong at a hidden shape: {pattern}"
+    return replace(finding, shape=None, wrong=wrong, message=message, suggestion=general)
 
 
 def resources(programs: Sequence[Program], occupancies: Sequence[float]) -> Resources:

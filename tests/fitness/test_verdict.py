@@ -14,7 +14,7 @@ from fitness.verdict import abnormal, resources, same_path, without_shape
 SHAPE = {"M": 3, "N": 5, "K": 8}
 FINISHED = Execution({}, {"Y": np.ones((5, 3), np.bool_)})
 RACE = Finding(Gate.SMALL_RUN, "race", "two threads write one word", 9)
-WRONG = WrongValues(1.0, 1.0, 9.0, 2, 15, (2, 4), 0.0, 1.0, "zeros")
+WRONG = WrongValues(1.0, 1.0, 9.0, 2, 15, (2, 4), 0.0, 1.0, "zeros", "n >= 373 is wrong")
 
 
 @pytest.mark.parametrize(
@@ -40,13 +40,17 @@ def test_how_a_run_ended_decides(execution: Execution, kind: str | None, found: 
 
 
 def test_a_hidden_shape_cannot_be_read_off_the_findings() -> None:
-    wrong = Finding(Gate.CORRECTNESS, "wrong_result", "2 of 15 elements", shape=SHAPE, wrong=WRONG)
+    wrong = Finding(
+        Gate.CORRECTNESS, "wrong_result", "2 of 15 elements", None, WRONG.suggestion, shape=SHAPE, wrong=WRONG
+    )
     hidden = without_shape(WrongResult(Gate.CORRECTNESS, (wrong,))).findings[0]
     assert hidden.shape is None
     assert hidden.wrong is not None
     assert (hidden.wrong.pattern, hidden.wrong.margin) == ("zeros", 9.0)
     assert (hidden.wrong.first, hidden.wrong.wrong, hidden.wrong.total) == ((0, 0), 0, 0)
     assert "15" not in hidden.message
+    assert "373" not in hidden.suggestion + hidden.wrong.suggestion
+    assert "accumulator" in hidden.suggestion
     assert without_shape(SanitizerFinding(Gate.CORRECTNESS, (replace(RACE, shape=SHAPE),))).findings == (RACE,)
 
 
