@@ -53,14 +53,20 @@ class Findings:
     seen: set[tuple[str, int, str]] = field(default_factory=set)
 
     def add(
-        self, kind: str, message: str, line: int, about: str = "", severity: Literal["error", "warning"] = "error"
+        self,
+        kind: str,
+        message: str,
+        line: int,
+        about: str = "",
+        severity: Literal["error", "warning"] = "error",
+        suggestion: str = "",
     ) -> None:
         """Keep a finding unless the like is known."""
         key = (kind, line, about)
         if key in self.seen or len(self.items) >= self.limit:
             return
         self.seen.add(key)
-        self.items.append(replace(finding(kind, message, line), severity=severity))
+        self.items.append(replace(finding(kind, message, line, suggestion), severity=severity))
 
     def knows(self, kind: str, line: int, about: str = "") -> bool:
         """Whether such a finding is kept already (then details need not be computed)."""

@@ -29,7 +29,7 @@ class Budget:
 
     def __init__(self, steps: int) -> None:
         self.steps, self.limit = 0, steps
-        self.executions, self.most_executions = 0, max(10_000, steps // 50)
+        self.executions, self.most_executions = 0, max(20_000, steps // 200)
 
     def exhausted(self, line: int) -> Stop:
         """The finding of a run that takes too long."""

@@ -7,7 +7,7 @@ one comparison checks all lanes. Anything else takes the slow path, which finds 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,8 @@ class Memory(Reports):
         self.windows: dict[str, Window] = {}
         self.observers: list[Observer] = []
         self.races: Any = None
+        #: While observers see a store: tells the lanes whose value differs from what memory holds before it.
+        self.changes: Callable[[], NDArray[np.bool_]] | None = None
 
     # ------------------------------------------------------------ public
 
@@ -176,16 +178,21 @@ class Memory(Reports):
             return
         region, relative = found
         self.check_writable(context, region, relative, site)
-        for observer in self.observers:
-            observer.global_(context, region, spread(relative, context), site, site.bytes)
-        if taints is not None and region.role == "output":
-            self.tainted_output(context, taints, site, region, relative)
-            taints = None
         if isinstance(relative, np.ndarray):
             index: Any = (relative >> site.shift_u).view(np.int64)
         else:
             index = relative >> site.shift
+        if self.observers:
+            self.changes = lambda: self._differs(region.views, index, values, site)
+            for observer in self.observers:
+                observer.global_(context, region, spread(relative, context), site, site.bytes)
+            self.changes = None
+        if taints is not None and region.role == "output":
+            self.tainted_output(context, taints, site, region, relative)
+            taints = None
         self._deposit(region.views, region.shadow, index, values, taints, site)
+        if self.races is not None and self.races.collided is not None:
+            self.races.settle(context, self._differs(region.views, index, values, site), site)
 
     def check_writable(self, context: Context, region: Region, relative: Value, site: Site) -> None:
         """Inputs and constants must not be written.
@@ -268,10 +275,12 @@ class Memory(Reports):
         window: Window,
     ) -> None:
         relative = self.offsets(context, address, site, window)
+        index = self._index(context, relative, site, window)
         if self.observers and window.space == "shared":
+            self.changes = lambda: self._differs(window.views, index, values, site)
             for observer in self.observers:
                 observer.shared(context, spread(relative, context), site, site.bytes)
-        index = self._index(context, relative, site, window)
+            self.changes = None
         self._deposit(window.views, window.shadow, index, values, taints, site)
         if self.races is not None and self.races.collided is not None and window.space == "shared":
             self.races.settle(context, self._differs(window.views, index, values, site), site)

@@ -13,13 +13,13 @@ large as that allows. Atomic (and volatile or relaxed) accesses race with plain 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fitness.devices.simulator.faults import Findings
-from fitness.devices.simulator.lanes import Chunk, Context
+from fitness.devices.simulator.lanes import Chunk, Context, unravel
 from fitness.devices.simulator.memory import Memory
 from fitness.devices.simulator.regions import Region
 from fitness.devices.simulator.sites import Site
@@ -34,15 +34,26 @@ _LANE = np.int64((1 << 22) - 1)
 
 
 class _History:
-    """Last accesses to every granule of one memory."""
+    """Last accesses to every granule of one memory: a buffer by name, or all shared memory ("")."""
 
-    def __init__(self, granules: int, *, readers: bool = True) -> None:
+    def __init__(self, granules: int, buffer: str) -> None:
+        self.buffer = buffer
         self.writer: Stamps = np.zeros(granules, dtype=np.int64)
         self.writer_site: NDArray[np.int32] = np.zeros(granules, dtype=np.int32)
-        held = granules if readers else 0
-        self.reader: Stamps = np.zeros(held, dtype=np.int64)
-        self.reader_site: NDArray[np.int32] = np.zeros(held, dtype=np.int32)
-        self.stranger: Stamps = np.zeros(held, dtype=np.int64)  # a reader of another warp than `reader`'s
+        self.reader: Stamps = np.zeros(granules, dtype=np.int64)
+        self.reader_site: NDArray[np.int32] = np.zeros(granules, dtype=np.int32)
+        self.stranger: Stamps = np.zeros(granules, dtype=np.int64)  # a reader of another warp than `reader`'s
+
+
+class _Access(NamedTuple):
+    """One executed access: per granule its stamp and the smallest stamp of the lane's block epoch."""
+
+    context: Context
+    site: Site
+    granules: NDArray[np.int64]
+    per_lane: int
+    stamps: Stamps
+    epochs: Stamps
 
 
 class Races:
@@ -62,13 +73,18 @@ class Races:
         self.collided: NDArray[np.intp] | None = None
         self._stamps: dict[int, tuple[Context, int, Stamps, Any]] = {}
         self._version = 0
+        self._buffers: dict[str, _History] = {}
+        self._numbers: list[int] = []  # linear index of every block that has run
 
     def begin(self, chunk: Chunk) -> None:
         """A new chunk: its shared memory has no history."""
         slots = chunk.blocks.size
         self.epochs: Stamps = np.ones(slots, dtype=np.int64)
         self.warp_epochs: Stamps = np.ones(chunk.live.size // 32, dtype=np.int64)
-        self.shared_history = _History((slots * chunk.shared_stride >> self.shift) + 1)
+        self.shared_history = _History((slots * chunk.shared_stride >> self.shift) + 1, "")
+        self.lane_base = len(self._numbers) * chunk.stride
+        self._stride = chunk.stride
+        self._numbers += chunk.blocks.tolist()
         self._stamps.clear()
         self._version = 0
 
@@ -110,33 +126,50 @@ class Races:
     def global_(
         self, context: Context, region: Region, relative: NDArray[np.int64], site: Site, bytes_each: int
     ) -> None:
-        """Lanes touch a buffer: not followed."""
+        """Lanes touch a buffer. Inputs cannot be written; kernels with fences order accesses in ways unseen here."""
+        self.collided = None
+        if self.fenced or not region.writable:
+            return
+        history = self._buffers.get(region.name)
+        if history is None:
+            history = self._buffers[region.name] = _History((region.size >> self.global_shift) + 1, region.name)
+        count = bytes_each >> self.global_shift
+        self._access(history, context, _spread(relative >> self.global_shift, count), count, site)
 
     def _access(self, history: _History, context: Context, granules: NDArray[np.int64], count: int, site: Site) -> None:
         stamps, epochs = self._now(context)
+        if history.buffer:
+            stamps = stamps + self.lane_base
         if count > 1:
             stamps, epochs = np.repeat(stamps, count), np.repeat(epochs, count)
+        now = _Access(context, site, granules, count, stamps, epochs)
         self.collided = None
-        writes = site.verb != "reads"
-        suspects = history.writer.take(granules)
-        recent = suspects >= epochs
-        if recent.any():
-            self._accuse(context, suspects, recent, stamps, history.writer_site, granules, count, site, "written")
-        if not writes:
+        self._judge(history, history.writer, now, "written")
+        if site.verb == "reads":
             if not site.atomic:
                 self._read(history, granules, stamps, epochs, site)
             return
-        for readers in (history.reader, history.stranger):
-            suspects = readers.take(granules)
-            recent = suspects >= epochs
-            if recent.any():
-                self._accuse(context, suspects, recent, stamps, history.reader_site, granules, count, site, "read")
+        self._judge(history, history.reader, now, "read")
+        self._judge(history, history.stranger, now, "read")
         history.writer[granules] = stamps | _ATOMIC if site.atomic else stamps
         history.writer_site[granules] = site.index
         if not site.atomic:
             lost = history.writer.take(granules) != stamps
             if lost.any():
                 self.collided = np.unique(np.flatnonzero(lost) // count)
+
+    def _judge(self, history: _History, last: Stamps, now: _Access, verb: str) -> None:
+        """Compare with the last writer or reader of every granule; report conflicts."""
+        before = last.take(now.granules)
+        recent = before >= now.epochs
+        if history.buffer:
+            recent |= (before != 0) & (self._block(before) != self._block(now.stamps))
+        if recent.any():
+            self._accuse(history, before, recent, now, verb)
+
+    def _block(self, stamps: Stamps) -> NDArray[np.int64]:
+        """Number of the block (over all chunks) a stamp's lane belongs to."""
+        return np.asarray((stamps & _LANE) // self._stride)
 
     def _read(self, history: _History, granules: NDArray[np.int64], stamps: Stamps, epochs: Any, site: Site) -> None:
         old = history.reader.take(granules)
@@ -159,43 +192,59 @@ class Races:
             history.reader[where[many]] |= _MANY
             history.stranger[where[~near]] = before[~near]
 
-    def _accuse(
-        self,
-        context: Context,
-        suspects: Stamps,
-        recent: NDArray[np.bool_],
-        stamps: Stamps,
-        other_sites: NDArray[np.int32],
-        granules: NDArray[np.int64],
-        count: int,
-        site: Site,
-        verb: str,
-    ) -> None:
-        """Report those accesses of the present epoch that are unordered and conflict."""
-        places = np.flatnonzero(recent)
-        before, now = suspects[places], stamps[places]
-        lane_before, lane_now = before & _LANE, now & _LANE
-        conflict = (lane_before != lane_now) | ((before & _MANY) != 0)
-        same_warp = lane_before >> 5 == lane_now >> 5
-        conflict &= ~(same_warp & ((before >> _WARP_EPOCH) != (now >> _WARP_EPOCH)))
+    def _accuse(self, history: _History, last: Stamps, recent: NDArray[np.bool_], now: _Access, verb: str) -> None:
+        """Report those accesses, recent enough to be unordered, that do conflict."""
+        site, places = now.site, np.flatnonzero(recent)
+        before, after = last[places], now.stamps[places]
+        lane_before, lane_after = before & _LANE, after & _LANE
+        conflict = (lane_before != lane_after) | ((before & _MANY) != 0)
+        same_warp = lane_before >> 5 == lane_after >> 5
+        conflict &= ~(same_warp & ((before >> _WARP_EPOCH) != (after >> _WARP_EPOCH)))
         if site.atomic:
             conflict &= (before & _ATOMIC) == 0
+        if verb == "written" and self.memory.changes is not None and conflict.any():
+            conflict &= self.memory.changes()[places // now.per_lane]  # the same value again harms nobody
         if not conflict.any():
             return
         first = int(np.argmax(conflict))
-        other = self.sites[int(other_sites[granules[places[first]]])]
-        if self.findings.knows("race", site.line, f"shared {other.line}"):
+        place = int(places[first])
+        sites = history.writer_site if verb == "written" else history.reader_site
+        other = self.sites[int(sites[now.granules[place]])]
+        if self.findings.knows("race", site.line, f"{history.buffer} {other.line}"):
             return
-        lane = context.lanes[places[first] // count]
-        one, two = self.memory.where(context, lane), self.memory.where(context, int(lane_before[first]))
-        address = int(granules[places[first]] << self.shift) % max(1, context.chunk.shared_stride)
-        many = " (and other lanes of its warp)" if before[first] & _MANY else ""
+        self._report(history, now, place, before[first], other, verb)
+
+    def _report(self, history: _History, now: _Access, place: int, before: np.int64, other: Site, verb: str) -> None:
+        context, site = now.context, now.site
+        lane = int(context.lanes[place // now.per_lane])
+        number = int(before & _LANE)
+        many = " (and other lanes of its warp)" if before & _MANY else ""
+        if history.buffer:
+            region = next(r for r in self.memory.regions if r.name == history.buffer)
+            what = self.memory.element(region, int(now.granules[place]) << self.global_shift)
+            block = self._numbers[number // self._stride]
+            own = block == int(context.chunk.blocks[lane // self._stride])
+            who = f"thread {unravel(number % self._stride, context.chunk.block)}"
+            who += "" if own else f" of block {unravel(block, context.chunk.grid)}"
+            cure = "with no barrier in between" if own else "and nothing orders the two blocks"
+            suggestion = (
+                ""
+                if own
+                else "Use atomics, or give every block its own part of a workspace and add in a second launch."
+            )
+        else:
+            what = (
+                f"shared memory at byte {int(now.granules[place] << self.shift) % max(1, context.chunk.shared_stride)}"
+            )
+            who = f"thread {context.chunk.position(number)[1]}"
+            cure, suggestion = "with no barrier in between", ""
         self.findings.add(
             "race",
-            f"{one} {site.verb} shared memory at byte {address} that {two.split(' of block')[0]}{many} has {verb} "
-            f"at line {other.line} with no barrier in between",
+            f"{self.memory.where(context, lane)} {site.verb} {what} that {who}{many} has {verb} "
+            f"at line {other.line} {cure}",
             site.line,
-            f"shared {other.line}",
+            f"{history.buffer} {other.line}",
+            suggestion=suggestion,
         )
 
     def settle(self, context: Context, differs: NDArray[np.bool_], site: Site) -> None:
@@ -207,8 +256,8 @@ class Races:
             lane = context.lanes[int(rows[0])]
             self.findings.add(
                 "race",
-                f"{self.memory.where(context, lane)} and another thread write different values to the same shared "
-                "memory in one instruction",
+                f"{self.memory.where(context, lane)} and another thread write different values to the same place "
+                "in one instruction",
                 site.line,
                 "collision",
             )
