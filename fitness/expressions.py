@@ -39,7 +39,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """The hint "; did you mean 'x'?" for the known name most like `name`, or the list of known names."""
     names = sorted(known)
     folded = {candidate.lower(): candidate for candidate in names}
-    match = difflib.get_close_matches(name.lower(), list(folded), n=1, cutoff=0.6)
+    match = difflib.get_close_matches(name[:64].lower(), list(folded), n=1, cutoff=0.6)
     if match:
         return f"did you mean {folded[match[0]]!r}?"
     return f"known: {', '.join(names)}" if names else "none is known here"

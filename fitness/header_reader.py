@@ -11,9 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from fitness.expressions import Expression, ExpressionError, nearest
-from fitness.formats import get_format
+from fitness.formats import FORMATS, get_format
 from fitness.header import FormatChoice, Header, KernelError, Launch, Param, TensorMap, Workspace
-from fitness.registry import UnknownNameError
 
 MAX_PARAMS: Final = 32
 MAX_VALUES: Final = 64
@@ -51,6 +50,8 @@ def read_header(text: str, *, path: str, first_line: int) -> Header:
         at = re.search(r"at line (\d+)", str(error))
         line = first_line + (int(at[1]) - 1 if at else text.count("\n"))
         raise KernelError(path, line, "", f"the header is not TOML: {error}", "correct the header comment") from None
+    except RecursionError:  # tomllib descends into nested arrays without a limit of its own
+        raise KernelError(path, first_line, "", "the header is nested too deeply", "flatten it") from None
     lines = _key_lines(text, first_line)
     return _Reader(path, first_line, lines).header(data)
 
@@ -214,10 +215,9 @@ class _Reader:
         table = {"name": value} if isinstance(value, str) else value
         if not isinstance(table, dict) or not isinstance(table.get("name"), str):
             raise self.error("format", f"{value!r} names no format", 'write "nm24" or { name = "nm24", ... }')
-        try:
-            storage = get_format(table["name"])
-        except UnknownNameError as error:
-            raise self.error("format", str(error).partition(";")[0], str(error).partition("; ")[2]) from None
+        if table["name"] not in FORMATS:  # no dotted path: a candidate must not choose what Python imports
+            raise self.error("format", f"unknown format {table['name']!r}", nearest(table["name"], FORMATS))
+        storage = get_format(table["name"])
         options = {key: option for key, option in table.items() if key != "name"}
         for key, option in options.items():
             if key not in storage.options:

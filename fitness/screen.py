@@ -59,8 +59,8 @@ _SUGGESTIONS: Final = {
 }
 _NOISE = (
     re.compile(  # comments and literals; digit separators (1'000) open none, raw strings end at their own delimiter
-        r"//[^\n]*|/\*.*?\*/"
-        r"|(?<!\w)(?:u8|[uUL])?R\"(?P<raw>[^ ()\\\t\v\f\n]{0,16})\(.*?\)(?P=raw)\""
+        r"//[^\n]*|/\*.*?(?:\*/|\Z)"  # unclosed: to the end of the text, or searching would take quadratic time
+        r"|(?<!\w)(?:u8|[uUL])?R\"(?P<raw>[^ ()\\\t\v\f\n]{0,16})\(.*?(?:\)(?P=raw)\"|\Z)"
         r"|\"(?:\\.|[^\"\\\n])*\"|(?<!\w)(?:u8|[uUL])?'(?:\\.|[^'\\\n])*'",
         re.DOTALL,
     )

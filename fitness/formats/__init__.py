@@ -13,6 +13,7 @@ FORMATS: dict[str, str] = {
     "dense": "fitness.formats.dense:Dense",
     "nm24": "fitness.formats.nm24:Nm24",
 }
+"""Kernel headers name these only; a format of one's own is added here, by name."""
 
 
 def get_format(name: str) -> Format:

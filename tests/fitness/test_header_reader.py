@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fitness.kernel import KernelError, parse_kernel
 
@@ -44,6 +46,7 @@ def test_the_template_is_good() -> None:
         ('"nm24"', '{ name = "nm24", values = 3 }', 2, ["picks no choice"]),
         ('"nm24"', '{ name = "nm24", values = "BM" }', 19, ["params.BM", "pick no choice of option 'values'"]),
         ('"nm24"', "3", 2, ["names no format"]),
+        ('"nm24"', '"subprocess:Popen"', 2, ["unknown format 'subprocess:Popen'"]),
         ('format = "nm24"', "", 2, ["format: missing"]),
         ("align ", "aling ", 3, ["aling: unknown key", "did you mean 'align'?"]),
         ("align  = 16", "align = 24", 3, ["align: 24 bytes"]),
@@ -96,6 +99,11 @@ def test_launch_is_needed() -> None:
         parse_kernel('/*---\nformat = "dense"\n---*/\n')
 
 
+def test_deep_nesting() -> None:
+    with pytest.raises(KernelError, match="nested too deeply"):
+        parse_kernel(GOOD.replace("align  = 16", f"align = {'[' * 20000}"))
+
+
 def test_unclosed_header() -> None:
     with pytest.raises(KernelError, match="no header comment"):
         parse_kernel(GOOD.replace("---*/", ""))
@@ -112,3 +120,25 @@ def test_numbered_tables_have_their_own_lines() -> None:
     with pytest.raises(KernelError) as caught:
         parse_kernel(GOOD.replace("[params]", second))
     assert (caught.value.key, caught.value.line) == ("launch[1].block", 21)
+
+
+_PIECES = ["[", "]", "{", "}", '"', "=", ",", "\n", "1", "-1", "true", "1.5", '"BM"', "[[launch]]", "[params]", "1979-05-27",
+           "launch", "params", "values", "nan", "'''", "\\", "\x00", "é", "99999999999999999999"]  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, len(GOOD)), st.integers(0, 12), st.sampled_from(_PIECES)), min_size=1, max_size=4)
+)
+def test_nothing_but_a_kernel_error_escapes(edits: list[tuple[int, int, str]]) -> None:
+    text = GOOD
+    for at, removed, inserted in edits:
+        text = text[:at] + inserted + text[at + removed :]
+    try:
+        kernel = parse_kernel(text)
+    except KernelError as error:
+        assert 1 <= error.line <= text.count("\n") + 1
+        assert error.problem
+        assert error.fix
+    else:
+        assert kernel.feasible(kernel.params)

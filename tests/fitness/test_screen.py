@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from fitness.kernel import parse_kernel
@@ -69,6 +71,13 @@ def test_rejects(body: str, kind: str, line: int) -> None:
     found = findings(body)
     assert [(f.kind, f.line, f.severity) for f in found] == [(kind, line, "error")]
     assert found[0].suggestion
+
+
+@pytest.mark.parametrize("unclosed", ["/* ", 'R"(', "'", '"'])
+def test_hostile_sources_take_no_time(unclosed: str) -> None:
+    started = time.perf_counter()
+    findings(unclosed * (60_000 // len(unclosed)))
+    assert time.perf_counter() - started < 2
 
 
 def test_nearest_header_is_suggested() -> None:
