@@ -122,11 +122,11 @@ def test_numbered_tables_have_their_own_lines() -> None:
     assert (caught.value.key, caught.value.line) == ("launch[1].block", 21)
 
 
-_PIECES = ["[", "]", "{", "}", '"', "=", ",", "\n", "1", "-1", "true", "1.5", '"BM"', "[[launch]]", "[params]", "1979-05-27",
-           "launch", "params", "values", "nan", "'''", "\\", "\x00", "é", "99999999999999999999"]  # fmt: skip
+_PIECES = ["[", "]", "{", "}", '"', "=", ",", "\n", "1", "-1", "true", "1.5", '"BM"', "[[launch]]", "[params]"]
+_PIECES += ["1979-05-27", "launch", "params", "values", "nan", "'''", "\\", "\x00", "é", "99999999999999999999"]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, len(GOOD)), st.integers(0, 12), st.sampled_from(_PIECES)), min_size=1, max_size=4)
 )
@@ -134,11 +134,14 @@ def test_nothing_but_a_kernel_error_escapes(edits: list[tuple[int, int, str]]) -
     text = GOOD
     for at, removed, inserted in edits:
         text = text[:at] + inserted + text[at + removed :]
+    problem: KernelError | None = None
     try:
         kernel = parse_kernel(text)
     except KernelError as error:
-        assert 1 <= error.line <= text.count("\n") + 1
-        assert error.problem
-        assert error.fix
-    else:
+        problem = error
+    if problem is None:
         assert kernel.feasible(kernel.params)
+    else:
+        assert 1 <= problem.line <= text.count("\n") + 1
+        assert problem.problem
+        assert problem.fix
