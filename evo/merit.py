@@ -40,6 +40,11 @@ def fitness_us(outcome: Outcome) -> float | None:
     return geometric_mean(timing.high_us for timing in outcome.timings)
 
 
+def shape_us(outcome: Outcome) -> tuple[float, ...]:
+    """What the fitness is the mean of: upper bounds of the times, in the order of the shapes."""
+    return tuple(timing.high_us for timing in outcome.timings) if isinstance(outcome, Timed) else ()
+
+
 def speedup(reference: Sequence[Timing], timings: Sequence[Timing]) -> float:
     """Geometric mean over shapes of reference time / time.
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import math
 import operator
 import random
 import statistics
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -28,27 +30,37 @@ REACH = 4.0
 of theirs would have to gain that much at once, and ends at the timing screen as hopeless otherwise."""
 
 
-class Time(base.Fitness):  # type: ignore[misc]  # deap has no types
-    """Fitness: a time in microseconds, smaller is better."""
-
-    weights = (-1.0,)
+@functools.cache
+def _fitness_class(values: int) -> type[base.Fitness]:
+    """A fitness of so many times in microseconds, all to be minimised (DEAP wants the count in the class)."""
+    return type(f"Times{values}", (base.Fitness,), {"weights": (-1.0,) * values})
 
 
 class Member:
-    """A candidate as DEAP sees it. Equal and hashed by `n` (HallOfFame compares individuals)."""
+    """A candidate as DEAP sees it: number and fitness. Equal and hashed by `n` (HallOfFame compares individuals).
+
+    The fitness is (mean time, time at the first shape, at the second, ...) in microseconds. It is compared
+    by the mean; lexicase selection looks at one of its values at a time and so finds the specialists.
+    """
 
     __slots__ = ("fitness", "n")
 
-    def __init__(self, n: int, time_us: float) -> None:
-        if not math.isfinite(time_us) or time_us <= 0:
-            raise ValueError(f"candidate {n} has no usable time ({time_us}); failures stay out of the population")
+    def __init__(self, n: int, time_us: float, shape_us: Sequence[float] = ()) -> None:
+        values = (time_us, *shape_us)
+        if not all(math.isfinite(value) and value > 0 for value in values):
+            raise ValueError(f"candidate {n} has no usable time ({values}); failures stay out of the population")
         self.n = n
-        self.fitness = Time((time_us,))
+        self.fitness = _fitness_class(len(values))(values)
 
     @property
     def time_us(self) -> float:
-        """The fitness as a number."""
+        """The mean time."""
         return float(self.fitness.values[0])
+
+    @property
+    def shape_us(self) -> tuple[float, ...]:
+        """Times per shape."""
+        return tuple(map(float, self.fitness.values[1:]))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Member) and self.n == other.n
@@ -124,6 +136,7 @@ class Population:
         toolbox = base.Toolbox()
         toolbox.register("clone", copy.copy)
         toolbox.register("select", tools.selTournament, tournsize=TOURNAMENT)
+        toolbox.register("partner", tools.selLexicase)
         toolbox.register("mutate", self._mutate)
         toolbox.register("mate", self._mate)
         toolbox.register("rank", tools.selBest)
@@ -170,7 +183,8 @@ class Population:
         return (member.n,)
 
     def _mate(self, first: Member, others: Sequence[Member], arity: int) -> tuple[int, ...]:
-        partners: list[Member] = self.toolbox.select(others, arity - 1)
+        """A good one and partners that are the best at something: the mean, or the time at one shape."""
+        partners: list[Member] = self.toolbox.partner(others, arity - 1)
         return (first.n, *(partner.n for partner in partners))
 
     def start(self, members: Sequence[Member]) -> None:
@@ -180,7 +194,7 @@ class Population:
         self.hall.update(best)
 
     def survive(self, island: int, children: Sequence[Member], family: Callable[[int], Hashable], share: float) -> None:
-        """(mu + lambda): the best of the island and its children live on.
+        """(mu + lambda): the best of the island and its children live on, the best at each shape among them.
 
         Args:
             island: which one.
@@ -190,14 +204,21 @@ class Population:
                 seed which is slow only at its default parameters is not lost at once.
         """
         most = max(1, math.ceil(self._size * share))
-        held: dict[Hashable, int] = {}
-        first: list[Member] = []
+        ranked = self._distinct([*self.islands[island], *children])
+        first = self._specialists(ranked)[: self._size // 2]
+        held = Counter(family(member.n) for member in first)
         rest: list[Member] = []
-        for member in self._distinct([*self.islands[island], *children]):
-            held[family(member.n)] = held.get(family(member.n), 0) + 1
+        for member in (member for member in ranked if member not in first):
+            held[family(member.n)] += 1
             (first if held[family(member.n)] <= most else rest).append(member)
         self.islands[island] = self._distinct((first + rest)[: self._size])
         self.hall.update(self._distinct(children))
+
+    def _specialists(self, ranked: Sequence[Member]) -> list[Member]:
+        """The best by the mean, then the best at each shape; each once."""
+        shapes = range(len(ranked[0].shape_us) if ranked else 0)
+        best = [min(ranked, key=lambda member: member.shape_us[shape]) for shape in shapes]
+        return list(dict.fromkeys([*ranked[:1], *best]))
 
     def migrate(self) -> None:
         """Ring migration: each island's best replaces the next one's worst; no object is in two islands."""

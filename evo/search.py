@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evo.merit import fitness_us
+from evo.merit import fitness_us, shape_us
 from evo.observer import GenerationStats
 from evo.population import Member, Population, Share, Spread
 from fitness.outcome import Outcome
@@ -225,10 +225,11 @@ class Search:
             time_us = fitness_us(outcome) if outcome is not None else None
             if outcome is None or time_us is None:
                 continue
-            times.append(Member(n, time_us))
+            member = Member(n, time_us, shape_us(outcome))
+            times.append(member)
             if outcome.code_key is None or outcome.code_key not in self._codes:
                 self._valid[n] = time_us
-                fresh.setdefault(self._plans[n].island, []).append(Member(n, time_us))
+                fresh.setdefault(self._plans[n].island, []).append(member)
             self._codes |= {outcome.code_key} if outcome.code_key else set()
         self._settle(fresh)
         best = self.best()

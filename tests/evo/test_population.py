@@ -40,6 +40,8 @@ def test_only_this_module_imports_deap() -> None:
 def test_trap_nan_ranks_best_so_failures_stay_out(time_us: float) -> None:
     with pytest.raises(ValueError, match="stay out"):
         Member(3, time_us)
+    with pytest.raises(ValueError, match="stay out"):  # it would crash lexicase selection
+        Member(3, 1.0, (1.0, time_us))
 
 
 def test_trap_the_hall_of_fame_needs_equality() -> None:
@@ -166,6 +168,19 @@ def test_survivors_are_the_best_of_parents_and_children() -> None:
     crowd.start(members(5.0, 4.0))
     crowd.survive(0, [Member(2, 6.0), Member(3, 3.0), Member(4, 4.5)], lambda _n: 0, 1.0)
     assert [m.n for m in crowd.islands[0]] == [3, 1, 4]
+
+
+def test_specialists_survive_and_are_partners() -> None:
+    crowd = population(islands=1, size=4)
+    crowd.start([Member(0, 10.0, (10.0, 10.0)), Member(1, 11.0, (11.0, 11.0))])
+    children = [Member(n, 10.0 + n / 10, (9.0 + n, 9.5)) for n in range(2, 8)]
+    specialist = Member(8, 20.0, (2.0, 200.0))
+    crowd.survive(0, [*children, specialist], lambda _n: 0, 1.0)
+    assert 8 in [m.n for m in crowd.islands[0]]
+    assert crowd.islands[0][0].n == 0
+    assert specialist.shape_us == (2.0, 200.0)
+    partners = Counter(d.parents[1] for g in range(40) for d in crowd.vary(g, 0, 9, frozenset({"splice"})))
+    assert partners[8] > 0.2 * partners.total()
 
 
 def test_a_family_may_not_fill_an_island_at_once() -> None:
