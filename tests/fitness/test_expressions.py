@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fitness.expressions import Expression, ExpressionError, nearest
@@ -35,6 +35,7 @@ def test_value(text: str, value: int) -> None:
     assert Expression(text).evaluate(NAMES) == value
 
 
+@settings(deadline=None)
 @given(
     st.recursive(
         st.integers(0, 99).map(str),

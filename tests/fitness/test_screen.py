@@ -75,9 +75,9 @@ def test_rejects(body: str, kind: str, line: int) -> None:
 
 @pytest.mark.parametrize("unclosed", ["/* ", 'R"(', "'", '"'])
 def test_hostile_sources_take_no_time(unclosed: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     findings(unclosed * (60_000 // len(unclosed)))
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 2
 
 
 def test_nearest_header_is_suggested() -> None:
