@@ -79,7 +79,7 @@ class Barriers:
             self.release()
         return None
 
-    def arrive_only(self, context: Context, number: Value, count: Value) -> None:
+    def arrive_only(self, context: Context, number: Value) -> None:
         """`bar.arrive`: counts, but does not wait."""
         chunk = context.chunk
         numbers = np.broadcast_to(np.asarray(number, dtype=np.int64), context.n)
@@ -87,7 +87,6 @@ class Barriers:
             slots = context.slot[numbers == one]
             tally = self.arrivals.setdefault(int(one), np.zeros(chunk.blocks.size, dtype=np.int64))
             tally += np.bincount(slots, minlength=chunk.blocks.size)
-        del count
 
     def arrive_warp(self, context: Context, mask: Value, line: int, target: int, values: tuple[Value, ...]) -> Any:
         """Lanes reach `__syncwarp`."""

@@ -14,6 +14,7 @@ from fitness.devices.simulator import cfg, emit_memory, emit_values, emit_warp
 from fitness.devices.simulator.cfg import Block, Graph
 from fitness.devices.simulator.emit_values import pick
 from fitness.devices.simulator.faults import Stop, unsupported
+from fitness.devices.simulator.inline import inline_calls
 from fitness.devices.simulator.layout import Layout, layout
 from fitness.devices.simulator.ptx import Function, Instruction, Module, Register
 from fitness.devices.simulator.registers import plain
@@ -256,5 +257,6 @@ def generate(module: Module, name: str, *, track: bool) -> Kernel:
     function = module.functions.get(name)
     if function is None:
         raise unsupported(f"an entry named {name}", 0)
+    function = inline_calls(module, function)
     graph = cfg.build(function)
     return _Generator(module, function, graph, track=track).kernel()

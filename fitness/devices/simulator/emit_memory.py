@@ -330,6 +330,23 @@ def _isspacep(writer: Writer, ins: Instruction) -> None:
     writer.assign_taint([register], writer.taint_of([source] if isinstance(source, Register) else []))
 
 
+def _printf(writer: Writer, ins: Instruction) -> None:
+    register, layout, buffer = ins.operands
+    values = ", ".join(writer.value(o, "u64", ins.line) for o in (layout, buffer))
+    writer.put(f"_m.printer.print(_c, {values})")
+    if isinstance(register, Register):
+        writer.put(f"{register.name} = {writer.constant(np.uint32(0))}")
+        writer.assign_taint([register], "False")
+
+
+def _arrive(writer: Writer, ins: Instruction) -> None:
+    """`bar.arrive`, `barrier.arrive`: count without waiting (the waiting forms end blocks)."""
+    if "arrive" not in ins.op or "cluster" in ins.op:
+        raise unsupported(f"`{ins.text}`", ins.line)
+    number = writer.value(ins.operands[0], "u32", ins.line)
+    writer.put(f"_m.barriers.arrive_only(_c, {number})")
+
+
 _FORMS: dict[str, Callable[[Writer, Instruction], None]] = {
     "ld": _load,
     "ldu": _load,
@@ -341,5 +358,8 @@ _FORMS: dict[str, Callable[[Writer, Instruction], None]] = {
     "stmatrix": _matrix,
     "createpolicy": _policy,
     "isspacep": _isspacep,
+    "vprintf": _printf,
+    "bar": _arrive,
+    "barrier": _arrive,
 }
 __all__ = ["Sink", "Site", "address_parts", "check_address", "emit", "space_of"]

@@ -62,6 +62,7 @@ class Machine:
         self._parameters = parameters
         self._parameter_cache: dict[tuple[int, str], Any] = {}
         self.warps = Warps(self)
+        self.printer = services.printer
         self.copies, self.atomics, self.matrices = services.copies, services.atomics, services.matrices
         self.races, self.counting = services.races, services.counting
         self.tally = services.counting.tally if services.counting is not None else None

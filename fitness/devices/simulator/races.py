@@ -126,9 +126,13 @@ class Races:
     def global_(
         self, context: Context, region: Region, relative: NDArray[np.int64], site: Site, bytes_each: int
     ) -> None:
-        """Lanes touch a buffer. Inputs cannot be written; kernels with fences order accesses in ways unseen here."""
+        """Lanes touch a buffer.
+
+        Not followed: inputs, which cannot be written; module variables (counters and flags, which are polled);
+        kernels with fences, which order accesses in ways unseen here.
+        """
         self.collided = None
-        if self.fenced or not region.writable:
+        if self.fenced or region.role not in ("output", "workspace"):
             return
         history = self._buffers.get(region.name)
         if history is None:

@@ -36,6 +36,7 @@ from fitness.devices.simulator.layout import Layout, module_variables
 from fitness.devices.simulator.machine import Budget, Machine
 from fitness.devices.simulator.matrices import Matrices
 from fitness.devices.simulator.memory import Memory
+from fitness.devices.simulator.printing import LONGEST, Printer
 from fitness.devices.simulator.profiling import profile_program
 from fitness.devices.simulator.races import Races
 from fitness.devices.simulator.regions import (
@@ -74,6 +75,7 @@ class _Services:
     copies: Copies
     atomics: Atomics
     matrices: Matrices
+    printer: Printer
     races: Races | None
     counting: Counting | None
 
@@ -91,6 +93,7 @@ class _Run:
         self.ended: Literal["finished"] | Ended = "finished"
         self.fatal: list[Finding] = []
         self.counters: list[Any] = []
+        self.printed = ""
 
     def _place(self) -> dict[str, Region]:
         places = AddressMap(self.program.align)
@@ -158,6 +161,7 @@ class _Run:
             ended=self.ended,
             steps=self.budget.steps,
             counters=tuple(self.counters) if self.checks.counters else None,
+            printed=self.printed,
         )
 
     def _module_regions(self) -> list[Region]:
@@ -211,7 +215,10 @@ class _Run:
             (launch.shared, shared), services,
         )  # fmt: skip
         services.matrices.warps = machine.warps
-        self._chunks(machine, launch, blocks, shared)
+        try:
+            self._chunks(machine, launch, blocks, shared)
+        finally:
+            self.printed = (self.printed + services.printer.text)[:LONGEST]
         if services.counting is not None:
             self.counters.append(services.counting.tally.finish())
 
@@ -237,7 +244,9 @@ class _Run:
                 buffers={name: region.size for name, region in self.buffers.items()},
             )
             memory.observers.append(counting)
-        return _Services(Copies(memory, deferred=deferred), Atomics(memory), Matrices(memory), races, counting)
+        return _Services(
+            Copies(memory, deferred=deferred), Atomics(memory), Matrices(memory), Printer(memory), races, counting
+        )
 
     def _chunks(self, machine: Machine, launch: ResolvedLaunch, blocks: list[int], shared: int) -> None:
         """Run the blocks, as many at once as suits; cooperative launches all together."""
