@@ -9,7 +9,6 @@ the timed shapes (dear), and one timing is both screen and result, having no noi
 from __future__ import annotations
 
 import hashlib
-import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -17,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from fitness import sampling
+from fitness import costing, sampling
 from fitness.cases import CaseCache
 from fitness.compile import CompileError, compile_source
 from fitness.correctness import check
@@ -26,9 +25,11 @@ from fitness.devices.device import (
     Compiled,
     Device,
     Execution,
+    Inputs,
     Measurement,
     Program,
     Timeable,
+    TimingError,
 )
 from fitness.inputs import Case, full_runs, small_runs
 from fitness.kernel import Kernel
@@ -41,7 +42,6 @@ from fitness.outcome import (
     Outcome,
     Rejected,
     Timed,
-    Timing,
     Unsupported,
     WrongResult,
 )
@@ -49,7 +49,7 @@ from fitness.program import LaunchProblem, build_program
 from fitness.screen import screen
 from fitness.shapes import Shape
 from fitness.task import Task
-from fitness.verdict import abnormal, code_key, resources, same_path, without_shape
+from fitness.verdict import abnormal, code_key, resources, same_path, without_shape, wrong_result
 
 #: A candidate this many times slower than the incumbent stops at the timing screen.
 HOPELESS: Final = 4.0
@@ -147,6 +147,7 @@ class _Evaluation:
         self.code_key: str | None = None
         self.notes: list[Finding] = []
         self.programs: list[Program] = []
+        self.irregular: list[Shape] = []
         self.measurements: tuple[Measurement, ...] = ()
         self.started = time.perf_counter()
         self.compile_s = 0.0
@@ -240,47 +241,63 @@ class _Evaluation:
         checks = Checks(steps=max(1, self.steps // SMALL_STEPS_DIVISOR))
         for run in full_runs(self.task, seed=self.seed) if self.full else small_runs(self.task):
             case = self.case(run.shape, run.seed, run.data)
-            outcome = self.checked(Gate.SMALL_RUN, case, checks)
-            if outcome is not None:
-                return outcome
+            seen = self.checked(Gate.SMALL_RUN, case, checks)
+            if isinstance(seen, Outcome):
+                return seen
         return None
 
     def correctness(self) -> Outcome | None:
         """Gate 5: the timed shapes and a hidden one, sampled where the device is a simulator."""
         hidden = self.task.hidden_shapes(HIDDEN_SEED + self.seed)
         for shape in self.task.shapes:
-            outcome = self.at_full_size(shape, "normal")
-            if outcome is not None:
-                return outcome
+            seen = self.at_full_size(shape, "normal")
+            if isinstance(seen, Outcome):
+                return seen
+            if self.device.clock == "modelled" and self.measurements and not self.regular(*seen):
+                self.irregular.append(shape)
         for shape in hidden if self.full else hidden[:1]:
-            outcome = self.at_full_size(shape, "positive")
-            if outcome is not None:
-                return without_shape(outcome)
+            seen = self.at_full_size(shape, "positive")
+            if isinstance(seen, Outcome):
+                return without_shape(seen)
         return None
 
-    def at_full_size(self, shape: Shape, data: str) -> Outcome | None:
+    def at_full_size(self, shape: Shape, data: str) -> Outcome | tuple[Case, Checks, int]:
+        """Check one large shape; if right, what was run and how many warp instructions it took."""
         case = self.case(shape, self.seed, data)
         program = self.program(case, Gate.CORRECTNESS)
         if isinstance(program, Outcome):
             return program
         checks = Checks(races=False, uninitialised=False, steps=self.steps)
-        if self.device.clock == "measured":
-            return self.checked(Gate.CORRECTNESS, case, checks)
-        if sampling.cooperates(program):
-            reduced = self.case(sampling.fewer_rows(self.task, shape), self.seed, data)
-            return self.checked(Gate.CORRECTNESS, reduced, checks)
-        (launch,) = program.launches
-        count = sampling.blocks_for(shape, launch.grid)
-        blocks = sampling.sample_blocks(launch.grid, count, self.generator(shape))
-        return self.checked(Gate.CORRECTNESS, case, replace(checks, blocks=(blocks,)))
+        if self.device.clock == "modelled" and sampling.cooperates(program):
+            case = self.case(sampling.fewer_rows(self.task, shape), self.seed, data)
+        elif self.device.clock == "modelled":
+            (launch,) = program.launches
+            count = sampling.blocks_for(shape, launch.grid)
+            blocks = sampling.sample_blocks(launch.grid, count, self.generator(shape))
+            checks = replace(checks, blocks=(blocks,))
+        execution = self.checked(Gate.CORRECTNESS, case, checks)
+        return execution if isinstance(execution, Outcome) else (case, checks, execution.steps)
+
+    def regular(self, case: Case, checks: Checks, steps: int) -> bool:
+        """True if a smaller K predicts how many instructions the full K takes, so that it may be costed by them.
+
+        A kernel that takes another path at a smaller K (by design, or to look fast) is costed at the full K.
+        """
+        program = self.program(case)
+        reduced = self.at_smaller_k(program, case.shape) if isinstance(program, Program) else ()
+        points = []
+        for scale, small, inputs in reduced:
+            execution = self.device.run(small, inputs, checks)
+            points.append((scale, execution.steps))
+        return not points or costing.is_linear(points, steps)
 
     def generator(self, shape: Shape) -> np.random.Generator:
         """Draws which blocks are looked at: other ones for other code, the same for the same."""
         text = f"{self.code_key} {sorted(shape.items())}" + (f" {self.seed}" if self.seed else "")
         return np.random.default_rng(int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big"))
 
-    def checked(self, gate: Gate, case: Case, checks: Checks) -> Outcome | None:
-        """Run one case and compare; None if all is well."""
+    def checked(self, gate: Gate, case: Case, checks: Checks) -> Outcome | Execution:
+        """Run one case and compare: the execution if all is well."""
         program = self.program(case, gate)
         if isinstance(program, Outcome):
             return program
@@ -294,14 +311,7 @@ class _Evaluation:
             # Sampled blocks that leave out what is theirs: only the whole grid tells whose it is.
             return self.checked(gate, case, replace(checks, blocks=None))
         wrong = check(case, execution.outputs, execution.written, sampled=sampled)
-        if wrong is None:
-            return None
-        message = f"{wrong.wrong} of {wrong.total} elements are wrong, by up to {wrong.margin:.3g}x the tolerance"
-        finding = Finding(
-            gate, "wrong_result", f"{message} ({wrong.pattern}; {case.data} data)", None,
-            wrong.suggestion, shape=dict(case.shape), wrong=wrong,
-        )  # fmt: skip
-        return WrongResult(gate, (finding,))
+        return execution if wrong is None else WrongResult(gate, (wrong_result(wrong, gate, case),))
 
     def note_output(self, execution: Execution, gate: Gate) -> None:
         if execution.printed:
@@ -312,75 +322,65 @@ class _Evaluation:
     # -- gates 6 and 7: how fast? -------------------------------------------------------------------------------------
 
     def timing_screen(self, incumbent_us: float | None) -> Outcome | None:
-        failure = self.measure(screen_only=True)
+        failure = self.measure(screen=True)
         if failure is not None:
             return failure
-        mean_us = math.exp(sum(math.log(m.time_us) for m in self.measurements) / len(self.measurements))
-        if incumbent_us is None or mean_us <= HOPELESS * incumbent_us:
+        mean = costing.mean_us(self.measurements)
+        if incumbent_us is None or mean <= HOPELESS * incumbent_us:
             return None
-        message = f"{mean_us:.4g} us against {incumbent_us:.4g} us of the incumbent: more than {HOPELESS:g}x slower"
+        message = f"{mean:.4g} us against {incumbent_us:.4g} us of the incumbent: more than {HOPELESS:g}x slower"
         self.notes.append(Finding(Gate.TIMING_SCREEN, "hopeless", message, severity="note"))
         return self.timed(Gate.TIMING_SCREEN)
 
     def timing(self) -> Outcome | None:
-        if self.device.clock == "modelled" and self.measurements:
+        if self.device.clock == "modelled" and self.measurements and not self.irregular:
             return None
-        return self.measure(screen_only=False)
+        return self.measure(screen=False)
 
-    def measure(self, *, screen_only: bool) -> Outcome | None:
+    def measure(self, *, screen: bool) -> Outcome | None:
         subjects = []
         for shape in self.task.shapes:
             subject = self.timeable(shape)
             if isinstance(subject, Outcome):
                 return subject
             subjects.append(subject)
-        self.measurements = self.device.time(subjects, screen=screen_only)
-        for shape, measured in zip(self.task.shapes, self.measurements, strict=True):
-            floor_us = self.task.floor_us(shape, self.device.gpu)
-            if measured.time_us < floor_us:
-                message = f"{measured.time_us:.4g} us is below the floor of {floor_us:.4g} us: a fault, not a record"
-                finding = Finding(Gate.TIMING_SCREEN, "below_floor", message, shape=dict(shape))
-                return Unsupported(Gate.TIMING_SCREEN, (finding,))
-        return None
+        try:
+            self.measurements = self.device.time(subjects, screen=screen)
+        except TimingError as failed:
+            ended = abnormal(failed.execution, Gate.TIMING_SCREEN, {})
+            if ended is None:
+                raise
+            return ended
+        impossible = costing.below_floor(self.task, self.device.gpu, self.measurements)
+        return None if impossible is None else Unsupported(Gate.TIMING_SCREEN, (impossible,))
 
     def timeable(self, shape: Shape) -> Timeable | Outcome:
         case = self.case(shape)
         program = self.program(case, Gate.TIMING_SCREEN)
         if isinstance(program, Outcome):
             return program
-        if self.device.clock == "measured":
+        if self.device.clock == "measured" or shape in self.irregular:
             return Timeable(program, case.inputs)
+        return Timeable(program, case.inputs, self.at_smaller_k(program, shape))
+
+    def at_smaller_k(self, program: Program, shape: Shape) -> tuple[tuple[float, Program, Inputs], ...]:
+        """The same launches at two smaller K; empty if there are none such."""
         reduced = []
         for smaller in sampling.smaller_k(self.task, shape):
-            small_case = self.case(smaller)
-            small_program = self.program(small_case)
-            if isinstance(small_program, Outcome) or not same_path(program, small_program):
-                return Timeable(program, case.inputs)
-            reduced.append((smaller["K"] / shape["K"], small_program, small_case.inputs))
-        return Timeable(program, case.inputs, tuple(reduced))
+            case = self.case(smaller)
+            small = self.program(case)
+            if isinstance(small, Outcome) or not same_path(program, small):
+                return ()
+            reduced.append((smaller["K"] / shape["K"], small, case.inputs))
+        return tuple(reduced)
 
     def timed(self, stage: Gate) -> Timed:
         timings = tuple(
-            self.timing_of(shape, measured)
+            costing.timing_of(self.task, self.device, shape, measured)
             for shape, measured in zip(self.task.shapes, self.measurements, strict=False)
         )
         occupancies = [measured.occupancy for measured in self.measurements]
         return Timed(stage, clock=self.device.clock, timings=timings, resources=resources(self.programs, occupancies))
-
-    def timing_of(self, shape: Shape, measured: Measurement) -> Timing:
-        seconds = measured.time_us * 1e-6
-        return Timing(
-            shape=dict(shape),
-            clock=self.device.clock,
-            time_us=measured.time_us,
-            low_us=measured.low_us,
-            high_us=measured.high_us,
-            floor_us=self.task.floor_us(shape, self.device.gpu),
-            tflops=self.task.flops(shape) / seconds * 1e-12,
-            gb_per_s=self.task.minimal_bytes(shape) / seconds * 1e-9,
-            limiter=measured.limiter,
-            samples_us=measured.samples_us,
-        )
 
 
 def _too_little_written(program: Program, execution: Execution, case: Case, checks: Checks) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 from typing import Final
 
 from fitness.devices.device import Execution, Program
+from fitness.inputs import Case
 from fitness.kernel import Kernel
 from fitness.outcome import (
     Crashed,
@@ -19,6 +20,7 @@ from fitness.outcome import (
     SanitizerFinding,
     TimedOut,
     Unsupported,
+    WrongValues,
 )
 from fitness.task import Task
 from fitness.triage import SUGGESTIONS
@@ -67,6 +69,15 @@ def abnormal(execution: Execution, gate: Gate, shape: Mapping[str, int]) -> Outc
     if execution.ended == "fault" or errors:
         return SanitizerFinding(gate, findings)
     return None
+
+
+def wrong_result(wrong: WrongValues, gate: Gate, case: Case) -> Finding:
+    """How a result differs from the reference, for the author of the kernel."""
+    message = (
+        f"{wrong.wrong} of {wrong.total} elements are wrong, by up to {wrong.margin:.3g}x the tolerance "
+        f"({wrong.pattern}; {case.data} data)"
+    )
+    return Finding(gate, "wrong_result", message, None, wrong.suggestion, shape=dict(case.shape), wrong=wrong)
 
 
 def without_shape(outcome: Outcome) -> Outcome:

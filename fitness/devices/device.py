@@ -201,8 +201,9 @@ class Profile:
 
 @dataclass(frozen=True)
 class Timeable:
-    """A program with the means to be timed: full-size inputs and, for the modelled clock, how to build
-    the same program at reduced K so that costs may be extrapolated (evaluate.py makes these).
+    """A program with the means to be timed; evaluate.py makes these.
+
+    Full-size inputs and, for the modelled clock, the same program at reduced K, so that costs may be extrapolated.
 
     `reduced`: pairs (scale, program, inputs), scale = reduced K / full K, ascending; empty if K is not
     reducible.
@@ -211,6 +212,15 @@ class Timeable:
     program: Program
     inputs: Inputs
     reduced: tuple[tuple[float, Program, Inputs], ...] = ()
+
+
+class TimingError(RuntimeError):
+    """A program did not finish while it was timed. `execution` says how it ended: a verdict on the kernel."""
+
+    def __init__(self, execution: Execution) -> None:
+        first = execution.findings[0].message if execution.findings else execution.ended
+        super().__init__(f"timing run ended with {execution.ended!r}: {first}")
+        self.execution = execution
 
 
 class Device(Protocol):
@@ -222,13 +232,17 @@ class Device(Protocol):
 
     @property
     def clock(self) -> Clock:
-        """"modelled" or "measured"; the two are never mixed."""
+        """Its times are "modelled" or "measured"; the two are never mixed."""
 
     def run(self, program: Program, inputs: Inputs, checks: Checks) -> Execution:
         """Run all launches in order on poisoned outputs; expected failures are in the Execution."""
 
     def time(self, subjects: Sequence[Timeable], *, screen: bool) -> tuple[Measurement, ...]:
-        """Time each subject (interleaved on a real card); `screen` asks for a few samples only."""
+        """Time each subject (interleaved on a real card); `screen` asks for a few samples only.
+
+        Raises:
+            TimingError: a subject did not finish.
+        """
 
     def profile(self, program: Program, inputs: Inputs) -> Profile:
         """Counters and the limiter sentence of one program."""

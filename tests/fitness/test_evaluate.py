@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from fitness import evaluate
-from fitness.devices.device import Array, Checks, Execution, Inputs, Program
+from fitness.devices.device import Array, Checks, Execution, Inputs, Measurement, Program, Timeable, TimingError
 from fitness.evaluate import Prepared, judge, prepare
 from fitness.kernel import Kernel
 from fitness.outcome import Finding, Gate, Outcome, Timed
@@ -86,7 +87,7 @@ def test_small_runs_have_all_checks_and_large_ones_only_bounds() -> None:
     assert large.blocks is not None
     (blocks,) = large.blocks
     assert {0, 2048 // 64 * 64 - 1} <= set(blocks)
-    assert len(blocks) < 20
+    assert len(blocks) <= 32
 
 
 def test_costing_gets_the_same_program_at_two_smaller_k() -> None:
@@ -97,6 +98,35 @@ def test_costing_gets_the_same_program_at_two_smaller_k() -> None:
     for scale, program, inputs in subject.reduced:
         assert program.launches[0].grid == subject.program.launches[0].grid
         assert inputs.buffers["X"].shape == (64, 2048 * scale)
+
+
+def counting(at_small_k: int) -> NumpyDevice:
+    """Takes one instruction per k at the full K, and `at_small_k` at each smaller one."""
+
+    def run(_program: Program, inputs: Inputs, _checks: Checks) -> Execution:
+        k = inputs.buffers["X"].shape[1]
+        return replace(clean(right(inputs)), steps=k if k == 2048 or not at_small_k else at_small_k)
+
+    return NumpyDevice(runner=run)
+
+
+def test_a_kernel_that_a_smaller_k_does_not_predict_is_costed_at_the_full_k() -> None:
+    regular, irregular = counting(0), counting(7)
+    assert isinstance(judge(dense_kernel(), LARGE, regular), Timed)
+    assert isinstance(judge(dense_kernel(), LARGE, irregular), Timed)
+    # six small runs; the timed shape, twice more at smaller K; the hidden shape
+    assert regular.calls == ["run"] * 6 + ["screen"] + ["run"] * 4
+    assert irregular.calls == [*regular.calls, "time"]
+    assert [len(subject.reduced) for subject in irregular.timed] == [2, 0]
+
+
+def test_a_program_that_does_not_survive_its_timing_has_that_verdict() -> None:
+    class Spinning(NumpyDevice):
+        def time(self, subjects: Sequence[Timeable], *, screen: bool) -> tuple[Measurement, ...]:  # noqa: ARG002
+            raise TimingError(replace(clean(right(subjects[0].inputs)), ended="steps", steps=99))
+
+    outcome = judge(dense_kernel(), TASK, Spinning())
+    assert (outcome.kind, outcome.stage) == ("TimedOut", Gate.TIMING_SCREEN)
 
 
 @pytest.mark.parametrize(("depth", "calls"), [(Gate.SMALL_RUN, 6), (Gate.CORRECTNESS, 9)])
