@@ -26,12 +26,16 @@ def enter_all(session: Session, plans: Sequence[Plan], make: Callable[[Plan], En
 
     Args:
         session: the run.
-        plans: a whole generation, in order of n.
+        plans: in order of n; there must be budget for as many evaluations.
         make: makes the entry of a plan; called in order of n.
 
     Returns:
         The candidates among the entries.
     """
+    if not plans:
+        return []
+    session.budget.reserve("evaluations", len(plans))
+    session.tally.planned += len(plans)
     session.stage(Stage.PROPOSE, len(plans))
     entries = []
     for plan in plans:

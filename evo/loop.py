@@ -229,9 +229,7 @@ class _Run:
                 return end
             left = session.budget.left("evaluations")
             plans = search.ask(None if left is None else int(left))
-            session.budget.reserve("evaluations", len(plans))
             session.tally.generation = search.generation
-            session.tally.planned += len(plans)
             self._one_generation(plans)
             session.observer.on_generation(search.stats[-1], session.tally.state())
             if self._target_reached():
@@ -241,8 +239,10 @@ class _Run:
         session = self._session
         best = self._search.best()
         candidates = enter_all(session, plans, self._make)
+        refills = self._search.refill(len(plans) - len(candidates))
+        candidates += enter_all(session, refills, self._make)
         judge_all(session, candidates, best.time_us if best else None, full=self._search.generation == 0)
-        for plan in plans:
+        for plan in (*plans, *refills):
             judged = session.judged.get(plan.n)
             self._search.tell(plan.n, judged.outcome if judged is not None else None)
         if self._search.generation == 0:

@@ -98,10 +98,14 @@ class Spread:
 
 
 @contextlib.contextmanager
-def chance(rng_seed: int, generation: int, island: int) -> Iterator[None]:
-    """Seed the global `random` for the DEAP calls of the block; the caller's state is restored after it."""
+def chance(rng_seed: int, generation: int, island: int, again: int = 0) -> Iterator[None]:
+    """Seed the global `random` for the DEAP calls of the block; the caller's state is restored after it.
+
+    `again` counts further draws for the same island and generation.
+    """
     before = random.getstate()
-    random.seed(int.from_bytes(np.random.SeedSequence([rng_seed, generation, island]).generate_state(8).tobytes()))
+    entropy = [rng_seed, generation, island, *([again] if again else [])]
+    random.seed(int.from_bytes(np.random.SeedSequence(entropy).generate_state(8).tobytes()))
     try:
         yield
     finally:
@@ -148,7 +152,9 @@ class Population:
         """True if no island has a member: nothing can be a parent."""
         return not any(self.islands)
 
-    def vary(self, generation: int, island: int, count: int, only: frozenset[str] | None = None) -> list[Variation]:
+    def vary(
+        self, generation: int, island: int, count: int, only: frozenset[str] | None = None, again: int = 0
+    ) -> list[Variation]:
         """Decide `count` children of an island; a longer list begins with the shorter one.
 
         DEAP's `varOr` would also *make* the children, one after the other; here only decisions are made.
@@ -158,10 +164,11 @@ class Population:
             island: whose members are the parents.
             count: how many children.
             only: names of the operators to use, None for all.
+            again: how often children of this generation and island were decided before.
         """
         shares = {name: share for name, share in self._operators.items() if only is None or name in only}
         breeding = self._breeding(island)
-        with chance(self._rng_seed, generation, island):
+        with chance(self._rng_seed, generation, island, again):
             return [self._vary_one(breeding, shares) for _ in range(count)]
 
     def _breeding(self, island: int) -> list[Member]:

@@ -82,6 +82,8 @@ class Search:
         self._plans: dict[int, Plan] = {}
         self._untold: list[int] = []
         self._truncated = False
+        self._asked = 0
+        self._refilled = False
         self._outcomes: dict[int, Outcome | None] = {}
         self._codes: set[str] = set()
         self._families: dict[int, int] = {}
@@ -131,14 +133,39 @@ class Search:
         if self.end is not None:
             raise OrderError(f"ask() after the end of the search ({self.end})")
         self._generation += 1
+        self._refilled = False
         plans = self._seed_plans() if self._generation == 0 else self._child_plans()
         if limit is not None and limit < len(plans):
             plans = plans[:limit]
             self._truncated = True
         self._plans |= {plan.n: plan for plan in plans}
         self._untold = [plan.n for plan in plans]
+        self._asked = len(plans)
         if not plans:
             self._close()
+        return tuple(plans)
+
+    def refill(self, refused: int) -> tuple[Plan, ...]:
+        """Plan more children of this generation, in place of plans whose operators refused.
+
+        Only operators with one parent get these places: the others have just shown that the parents have
+        nothing new to exchange. A generation of refused plans only would waste what budget allows it.
+
+        Args:
+            refused: how many places are free.
+
+        Raises:
+            OrderError: called before `ask` or after the first `tell` of a generation, or twice in it.
+        """
+        if self._refilled or not self._untold or len(self._untold) != self._asked:
+            raise OrderError(f"refill({refused}) belongs between ask() and the first tell(), once")
+        self._refilled = True
+        only = frozenset(name for name, share in self.settings.operators.items() if share.arity == 1)
+        if self._generation == 0 or refused < 1 or not only:
+            return ()
+        plans = self._children(refused, only, again=1)
+        self._plans |= {plan.n: plan for plan in plans}
+        self._untold += [plan.n for plan in plans]
         return tuple(plans)
 
     def tell(self, n: int, outcome: Outcome | None) -> None:
@@ -197,15 +224,19 @@ class Search:
         return [Plan(n, 0, n % self.settings.islands, "seed") for n in range(self.settings.seeds)]
 
     def _child_plans(self) -> list[Plan]:
+        only = frozenset({self.settings.narrow_to}) if self.narrowed else None
+        return self._children(self.settings.children, only, again=0)
+
+    def _children(self, count: int, only: frozenset[str] | None, again: int) -> list[Plan]:
         """Children of all islands in turn, so that a generation cut short treats the islands alike."""
-        settings = self.settings
-        only = frozenset({settings.narrow_to}) if self.narrowed else None
         homes = [island for island, members in enumerate(self._population.islands) if members]
-        counts = {home: len(range(place, settings.children, len(homes))) for place, home in enumerate(homes)}
-        varied = {home: self._population.vary(self._generation, home, count, only) for home, count in counts.items()}
+        counts = {home: len(range(place, count, len(homes))) for place, home in enumerate(homes)}
+        varied = {
+            home: self._population.vary(self._generation, home, share, only, again) for home, share in counts.items()
+        }
         first = len(self._plans)
         plans = []
-        for child in range(settings.children):
+        for child in range(count):
             home = homes[child % len(homes)]
             choice = varied[home][child // len(homes)]
             inspirations = tuple(m.n for m in self._population.hall if m.n not in choice.parents)[:INSPIRATIONS]

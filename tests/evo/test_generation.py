@@ -26,7 +26,6 @@ def session(pool: fakes.FakePool, clock: Clock | None = None) -> Session:
     made = Session(
         EXPERIMENT, archive, archive.add_run(run), pool, fakes.Watcher(), Budget(EXPERIMENT.budget, clock or Clock())
     )
-    made.budget.reserve("evaluations", 99)
     return made
 
 

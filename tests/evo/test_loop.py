@@ -102,7 +102,10 @@ def test_every_kernel_is_evaluated_exactly_once() -> None:
     assert summary.state.evaluations == len(own)
     assert summary.state.judged == len(judged)
     assert summary.state.duplicates == len(judged) - len(own)
-    assert summary.state.planned == len(entries) == 3 + 4 * 8
+    refused = sum(isinstance(entry, Refused) for entry in entries)
+    assert refused > 0  # their places were filled once
+    assert summary.state.planned == len(entries)
+    assert 3 + 4 * 8 < len(entries) <= 3 + 4 * 8 + refused
     assert pool.count("confirm") == 2
 
 
@@ -349,8 +352,8 @@ def test_raised_generations_continue_a_finished_run(tmp_path: Path) -> None:
 
 
 def test_a_run_under_way_is_not_resumed_by_another(tmp_path: Path) -> None:
-    def resume(what: str, n: int) -> None:
-        if (what, n) == ("judge", 5):
+    def resume(what: str, _n: int) -> None:
+        if what == "judge":
             with Archive.open(tmp_path / "a.db") as second, pytest.raises(ResumeError, match="another process"):
                 run_experiment(fakes.experiment(), second, pool=fakes.FakePool(), resume=True)
             raise KeyboardInterrupt
@@ -366,8 +369,8 @@ def test_two_runs_at_once_in_one_archive(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     inner: list[str] = []
 
-    def nested(what: str, n: int) -> None:
-        if (what, n) == ("judge", 5):
+    def nested(what: str, _n: int) -> None:
+        if what == "judge" and not inner:
             with Archive.open(path) as second:
                 inner.append(run_experiment(fakes.experiment(), second, pool=fakes.FakePool()).run_id)
 

@@ -128,6 +128,41 @@ def test_a_generation_cut_short_is_a_prefix_and_the_last() -> None:
     assert cut.end == "evaluations"
 
 
+def test_places_of_refused_plans_are_filled_once() -> None:
+    search = make(seeds=2, generations=2)
+    for plan in search.ask():
+        search.tell(plan.n, timed(10.0 + plan.n, f"k{plan.n}"))
+    plans = search.ask()
+    refills = search.refill(3)
+    assert [plan.n for plan in refills] == [10, 11, 12]
+    assert {plan.operator for plan in refills} == {"tune"}
+    assert {plan.generation for plan in refills} == {1}
+    with pytest.raises(OrderError, match="once"):
+        search.refill(1)
+    for plan in (*plans, *refills):
+        search.tell(plan.n, timed(5.0 + plan.n, f"k{plan.n}"))
+    assert search.stats[-1].judged == 11
+    search.ask()
+    search.tell(13, None)
+    with pytest.raises(OrderError, match="between"):
+        search.refill(1)
+
+
+def test_refills_are_not_the_draws_they_replace() -> None:
+    search = make(generations=1, operators={"tune": Share(1.0, 1)}, children=12, islands=1)
+    for plan in search.ask():
+        search.tell(plan.n, timed(10.0 + plan.n, f"k{plan.n}"))
+    assert [plan.parents for plan in search.ask()] != [plan.parents for plan in search.refill(12)]
+
+
+def test_no_refill_without_an_operator_of_one_parent() -> None:
+    search = make(operators={"splice": Share(1.0, 2)})
+    for plan in search.ask():
+        search.tell(plan.n, timed(10.0 + plan.n, f"k{plan.n}"))
+    search.ask()
+    assert search.refill(5) == ()
+
+
 def test_the_best_is_of_the_whole_history() -> None:
     search = make()
     drive(search, lambda plan: timed(10.0 if plan.n == 1 else 20.0 + plan.n, f"k{plan.n}"))
