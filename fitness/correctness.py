@@ -11,6 +11,7 @@ accumulation in chunks of 16 or one by one passes, 16-bit accumulators, 16-bit s
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -95,35 +96,57 @@ def check(
     return comparison.describe(wrong, was_written)
 
 
+class _Limits:
+    """What of the criterion does not depend on the output: (M, N) arrays of one case.
+
+    Attributes:
+        finite: where the reference, rounded to the output dtype, is finite.
+        ref: the reference, 0 elsewhere.
+        allowed: largest |out - ref|; 0 where the result must be exact.
+    """
+
+    def __init__(self, case: Case, tolerance: Tolerance) -> None:
+        with np.errstate(over="ignore", invalid="ignore"):
+            self.finite: Mask = np.isfinite(case.reference.astype(case.out.numpy).astype(np.float32))
+        self.ref = case.reference if self.finite.all() else np.where(self.finite, case.reference, 0.0)
+        row_rms = np.sqrt(np.mean(np.square(self.ref), axis=1, keepdims=True)) if self.ref.size else self.ref
+        scale = np.maximum(row_rms, case.scale)
+        allowed = 1.01 * tolerance.unit_roundoff * np.abs(self.ref) + tolerance.tau * scale + tolerance.eta
+        if case.exact:
+            allowed[np.abs(self.ref) <= case.out.exact_integers] = 0.0
+        allowed[case.empty_rows] = 0.0
+        self.allowed: NDArray[np.float64] = allowed
+
+
+_kept: weakref.WeakKeyDictionary[object, _Limits] = weakref.WeakKeyDictionary()
+
+
+def _limits(case: Case, tolerance: Tolerance) -> _Limits:
+    """Made once for operands that workers meet again and again; by case where the format matters."""
+    key: object = case.operands if case.operands.finite else case
+    if key not in _kept:
+        _kept[key] = _Limits(case, tolerance)
+    return _kept[key]
+
+
 class _Comparison:
     """One output against one reference; arrays are (M, N) float64."""
 
     def __init__(self, case: Case, got: NDArray[np.float64], compared: Mask) -> None:
         self.case, self.got, self.compared = case, got, compared
         self.tolerance = Tolerance.of(case.task, case.shape["K"])
-        with np.errstate(over="ignore", invalid="ignore"):
-            rounded = case.reference.astype(case.out.numpy).astype(np.float64)
-        self.finite: Mask = np.isfinite(rounded)
-        self.ref = np.where(self.finite, case.reference, 0.0)
+        limits = _limits(case, self.tolerance)
+        self.finite, self.ref, self.allowed = limits.finite, limits.ref, limits.allowed
         with np.errstate(invalid="ignore"):
-            self.error = np.where(self.finite, np.abs(got - self.ref), 0.0)
+            self.error = np.abs(got - self.ref)
+        if not self.finite.all():
+            self.error[~self.finite] = 0.0
         self.worst_line = 0.0
-
-    def allowed(self) -> NDArray[np.float64]:
-        """Largest |out - ref| of each element; 0 where the result must be exact."""
-        row_rms = np.sqrt(np.mean(np.square(self.ref), axis=1, keepdims=True)) if self.ref.size else self.ref
-        scale = np.maximum(row_rms, self.case.scale)
-        t = self.tolerance
-        allowed = 1.01 * t.unit_roundoff * np.abs(self.ref) + t.tau * scale + t.eta
-        if self.case.exact:
-            allowed[np.abs(self.ref) <= self.case.out.exact_integers] = 0.0
-        allowed[self.case.empty_rows] = 0.0
-        return np.asarray(allowed)
 
     def wrong_elements(self) -> Mask:
         """Elements outside their tolerance, or finite where the reference is not and the reverse."""
         finite_got = np.isfinite(self.got)
-        right = np.where(self.finite, finite_got & (self.error <= self.allowed()), ~finite_got)
+        right = np.where(self.finite, finite_got & (self.error <= self.allowed), ~finite_got)
         return self.compared & ~right
 
     def wrong_lines(self) -> Mask:
@@ -170,7 +193,7 @@ class _Comparison:
         """Largest error over what is allowed; inf where exactness or finiteness is violated."""
         if self.worst_line:
             return self.worst_line
-        allowed = self.allowed()
+        allowed = self.allowed
         same = np.isfinite(self.got) == self.finite
         ratio = np.divide(self.error, allowed, out=np.full(allowed.shape, np.inf), where=same & (allowed > 0))
         return float(ratio[wrong].max())

@@ -98,9 +98,9 @@ class Operands:
 
     @property
     def held_bytes(self) -> int:
-        """Memory it holds or will hold, reference and scale included."""
+        """Memory it holds or will hold; reference, scale and limits of the criterion take 25 bytes a result."""
         packed = sum(array.nbytes for arrays in self._packed.values() for array in arrays.values())
-        return int(self.w.nbytes + self.x.nbytes + packed + 16 * self.w.shape[0] * self.x.shape[1])
+        return int(self.w.nbytes + self.x.nbytes + packed + 25 * self.w.shape[0] * self.x.shape[1])
 
     @cached_property
     def finite(self) -> bool:
