@@ -1,0 +1,22 @@
+"""Options are completed with the first choice and checked."""
+
+from __future__ import annotations
+
+import pytest
+
+from fitness.formats import FormatError, get_format
+from fitness.formats.format import complete
+
+
+def test_defaults_and_choices() -> None:
+    assert complete(get_format("nm24"), {}) == {"values": "row"}
+    assert complete(get_format("nm24"), {"values": "tile"}) == {"values": "tile"}
+    assert complete(get_format("dense"), {}) == {}
+
+
+@pytest.mark.parametrize(
+    ("options", "part"), [({"order": "row"}, "no option 'order'"), ({"values": "rows"}, r"choices: \['row'")]
+)
+def test_refuses(options: dict[str, str], part: str) -> None:
+    with pytest.raises(FormatError, match=part):
+        complete(get_format("nm24"), options)
