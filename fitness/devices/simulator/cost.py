@@ -38,13 +38,14 @@ class Served:
     """Where the reads of one buffer are served.
 
     Attributes:
-        l1, l2: fraction of the requested sectors that hit there; the rest comes from DRAM.
+        l1: fraction of the requested sectors that L1 holds.
+        cold: fraction of the requests to L2 that wait for DRAM, be it because another block asked first.
         l2_sectors: sectors a block asks of L2, writes and atomics included.
         dram_bytes: whole grid, reads and writes.
     """
 
     l1: float
-    l2: float
+    cold: float
     l2_sectors: float
     dram_bytes: float
 
@@ -114,8 +115,10 @@ def modelled_time(
         raise CounterError("reduced-K counters need two different scales in ascending order")
     full = high if high_scale == 1.0 else extrapolated(low, low_scale, high, high_scale)
     machine = _Machine(gpu, launch, residency, full, workspaces, entry.shared_bytes + launch.shared)
-    paths = [(scale, _longest_path(machine.pipes(counters.sites), counters)) for scale, counters in samples]
-    return machine.time(paths, samples[-1][1].sites)
+    sites = samples[-1][1].sites
+    scheduler = Scheduler(samples[-1][1].code, machine.pipes(sites))
+    paths = [(scale, _longest_path(scheduler, counters)) for scale, counters in samples]
+    return machine.time(paths, sites)
 
 
 def _with_spills(gpu: Gpu, entry: Entry, found: Demand, counters: LaunchCounters) -> Demand:
@@ -132,14 +135,10 @@ def _with_spills(gpu: Gpu, entry: Entry, found: Demand, counters: LaunchCounters
     return replace(found, pipes=pipes)
 
 
-def _longest_path(timing: Pipes, counters: LaunchCounters) -> WarpPath:
-    scheduler = Scheduler(counters.code, timing)
-    known: dict[bytes, WarpPath] = {}
-    for _, trace in counters.traces:
-        key = trace.tobytes()
-        if key not in known:
-            known[key] = warp_path(trace, scheduler)
-    return max(known.values(), key=lambda path: path.clocks, default=WarpPath())
+def _longest_path(scheduler: Scheduler, counters: LaunchCounters) -> WarpPath:
+    traces = {trace.tobytes(): trace for _, trace in counters.traces}
+    paths = [warp_path(trace, scheduler) for trace in traces.values()]
+    return max(paths, key=lambda path: path.clocks, default=WarpPath())
 
 
 class _Machine:
@@ -180,11 +179,12 @@ class _Machine:
         written = min(traffic.grid_written, (traffic.written + traffic.atomic) * self.blocks)
         if name in self.workspaces and self.l2_miss == 0.0:
             dram = written = 0.0
-        from_l2 = 1.0 - dram / total if total else 0.0
-        l1 = hits / traffic.reads if traffic.reads else 0.0
+        # Blocks of one wave ask for a shared sector at about the same time, and all wait for its first arrival.
+        waves = max(1.0, self.per_sm / self.resident)
+        asked = min(total, traffic.grid_read * waves)
         return Served(
-            l1=l1,
-            l2=(1.0 - l1) * from_l2,
+            l1=hits / traffic.reads if traffic.reads else 0.0,
+            cold=min(1.0, dram / asked) if asked else 0.0,
             l2_sectors=reads + traffic.written + traffic.atomic,
             dram_bytes=(dram + written) * SECTOR_BYTES,
         )
@@ -199,11 +199,11 @@ class _Machine:
         model = self.gpu.model
         latency = {
             name: served.l1 * model["l1_latency"]
-            + served.l2 * model["l2_latency"]
-            + (1.0 - served.l1 - served.l2) * model["dram_stream_latency"]
+            + (1.0 - served.l1)
+            * (model["l2_latency"] + served.cold * (model["dram_stream_latency"] - model["l2_latency"]))
             for name, served in self.served.items()
         }
-        return Pipes(self.gpu, sites, latency)
+        return Pipes(self.gpu, sites, latency, self.warps_per_block)
 
     def time(self, paths: Sequence[tuple[float, WarpPath]], sites: tuple[SiteCounters, ...]) -> LaunchTime:
         """Put the terms together."""
@@ -256,18 +256,29 @@ class _Machine:
         terms["L1 fill"] = self.per_sm * sectors * SECTOR_BYTES / self.gpu.model["l2_bytes_per_clk_per_sm"] * to_us
         return terms
 
+    def _l2_us(self) -> float:
+        """All sectors cross to the SMs; those that several SMs ask for at the same time are read from L2 once."""
+        model, waves = self.gpu.model, max(1.0, self.per_sm / self.resident)
+        total = distinct = 0.0
+        for name, served in self.served.items():
+            traffic = self.demand.traffic[name]
+            sectors = served.l2_sectors * self.blocks
+            total += sectors
+            distinct += min(sectors, traffic.grid_read * waves + (traffic.written + traffic.atomic) * self.blocks)
+        shared, alone = model["l2_shared_gb_per_s"] * 1e3, model["l2_gb_per_s"] * 1e3
+        return SECTOR_BYTES * (total / shared + distinct * (1.0 / alone - 1.0 / shared))
+
     def _dram_bytes(self) -> float:
         return sum(served.dram_bytes for served in self.served.values())
 
     def _device_terms(self) -> dict[str, float]:
         model, to_us = self.gpu.model, 1.0 / (self.gpu.clock_ghz * 1e3)
         traffic = self.demand.traffic.values()
-        sectors = sum(served.l2_sectors for served in self.served.values()) * self.blocks
         hottest = max((t.hottest for t in traffic), default=0.0) / model["atomics_per_clk"]
         atomics = sum(t.atomic for t in traffic) * self.blocks / model["atomic_sectors_per_clk"]
         return {
             "DRAM": self._dram_bytes() / (model["dram_gb_per_s"] * 1e3),
-            "L2": sectors * SECTOR_BYTES / (model["l2_gb_per_s"] * 1e3),
+            "L2": self._l2_us(),
             "atomics": max(hottest, atomics) * to_us,
             "block starts": self.blocks / model["blocks_per_clk"] * to_us,
         }

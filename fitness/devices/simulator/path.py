@@ -8,7 +8,9 @@ hide latency as they do on the card. Loops are followed until their iterations t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,8 +20,13 @@ from fitness.devices.simulator.counters import Op
 from fitness.devices.simulator.pipes import Timing
 from fitness.devices.simulator.schedule import UNROLL, Blocks, Code, Region, regions, scheduled, unrollable
 
-_LONGEST_PERIOD = 16  # basic blocks of one iteration of a loop
+_LONGEST_PERIOD = 256  # basic blocks of one iteration of a loop
 _MOST_ITERATIONS = 24  # followed before the last ones are taken as typical
+_STEADY = 4  # iterations of equal length after which a loop is taken to go on like this
+_ISSUE = "issue slots"
+_EFFECTS = frozenset({"cp_async", "cp_async_commit", "barrier"})
+
+Cause = tuple[str, int]
 
 
 @dataclass
@@ -33,83 +40,44 @@ class WarpPath:
 
     clocks: float = 0.0
     issued: float = 0.0
-    stalls: dict[tuple[str, int], float] = field(default_factory=dict)
+    stalls: dict[Cause, float] = field(default_factory=dict)
 
 
-def loops(trace: NDArray[np.int32]) -> list[tuple[tuple[int, ...], int]]:
-    """Compress a trace into (basic blocks of one iteration, repetitions), greedily from the start."""
-    found: list[tuple[tuple[int, ...], int]] = []
-    at = 0
-    while at < trace.size:
-        period, repeats = 1, 1
-        for p in range(1, min(_LONGEST_PERIOD, (trace.size - at) // 2) + 1):
-            differs = np.flatnonzero(trace[at : trace.size - p] != trace[at + p :])
-            same = int(differs[0]) if differs.size else trace.size - at - p
-            if same // p + 1 > 2 and (same // p + 1) * p > period * repeats:
-                period, repeats = p, same // p + 1
-        found.append((tuple(int(b) for b in trace[at : at + period]), repeats))
+def loops(trace: Sequence[int]) -> list[tuple[Blocks, int]]:
+    """Compress a trace into (basic blocks of one iteration, repetitions), greedily from the start.
+
+    What is issued once is joined into one stretch.
+    """
+    found: list[tuple[Blocks, int]] = []
+    items = np.asarray(trace, dtype=np.int64)
+    plain = items.tolist()
+    at, size = 0, len(plain)
+    while at < size:
+        period, repeats = _period(items, plain, at)
+        blocks = tuple(plain[at : at + period])
+        if repeats == 1 and found and found[-1][1] == 1:
+            found[-1] = (found[-1][0] + blocks, 1)
+        else:
+            found.append((blocks, repeats))
         at += period * repeats
     return found
 
 
-class _Warp:
-    """State of the scoreboard."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self.path = WarpPath()
-        self.ready: dict[int, tuple[float, tuple[str, int]]] = {}
-        self.free: dict[str, float] = {}
-        self.open = 0.0  # completion of the async copies not yet committed
-        self.groups: list[float] = []
-        self.copied = ("cp_async", 0)
-
-    def step(self, op: Op, timing: Timing) -> None:
-        """Issue one instruction."""
-        start, cause = self.now, None
-        for register in op.uses:
-            time, producer = self.ready.get(register, (0.0, ("", 0)))
-            if time > start:
-                start, cause = time, producer
-        if not op.issues:  # folded away: the result is ready when the operand is
-            self._define(op, start if cause else 0.0, cause or (op.kind, op.line))
-            return
-        free = self.free.get(timing.pipe, 0.0)
-        if free > start:
-            start, cause = free, (timing.pipe, op.line)
-        if op.kind == "cp_async_wait":
-            done = max(
-                self.groups[: len(self.groups) - op.argument] if op.argument else [*self.groups, self.open], default=0.0
-            )
-            del self.groups[: max(0, len(self.groups) - op.argument)]
-            if done > start:
-                start, cause = done, self.copied
-        if cause and start > self.now:
-            self.path.stalls[cause] = self.path.stalls.get(cause, 0.0) + start - self.now
-        self.free[timing.pipe] = start + timing.occupancy
-        self.now = start + op.issues
-        self.path.issued += op.issues
-        self._finish(op, start, timing)
-
-    def _finish(self, op: Op, start: float, timing: Timing) -> None:
-        if op.kind == "cp_async":
-            self.open, self.copied = max(self.open, start + timing.latency), (op.kind, op.line)
-        elif op.kind == "cp_async_commit":
-            self.groups.append(self.open)
-            self.open = 0.0
-        elif op.kind == "barrier":
-            self.now += timing.latency
-            self.path.stalls[op.kind, op.line] = self.path.stalls.get((op.kind, op.line), 0.0) + timing.latency
-        self._define(op, start + timing.latency, (op.kind, op.line))
-
-    def rename(self, results: tuple[tuple[int, int], ...]) -> None:
-        """End of a region: its results are known by their own names again."""
-        for register, renamed in results:
-            self.ready[register] = self.ready[renamed]
-
-    def _define(self, op: Op, time: float, producer: tuple[str, int]) -> None:
-        for register in op.defs:
-            self.ready[register] = (time, producer)
+def _period(items: NDArray[np.int64], plain: list[int], at: int) -> tuple[int, int]:
+    """(length, repetitions) of the loop that covers most of the trace from `at` on; (1, 1) where there is none."""
+    best = (1, 1)
+    size = len(plain)
+    for p in range(1, min(_LONGEST_PERIOD, (size - at) // 2) + 1):
+        if plain[at] != plain[at + p]:
+            continue
+        differs = items[at : size - p] != items[at + p :]
+        same = int(differs.argmax()) if differs.any() else size - at - p
+        repeats = same // p + 1
+        if repeats > 2 and repeats * p > best[0] * best[1]:
+            best = (p, repeats)
+            if repeats * p >= (size - at) // 2:
+                break
+    return best
 
 
 class Scheduler:
@@ -122,21 +90,17 @@ class Scheduler:
 
     def __init__(self, code: Code, timing: Callable[[Op], Timing]) -> None:
         self.code, self._timing = code, timing
-        self._known: dict[Blocks, list[Region]] = {}
+        self._known: dict[Blocks, Region] = {}
 
     def __call__(self, blocks: Blocks) -> list[Region]:
         """Regions of basic blocks that are issued one after another."""
-        if blocks not in self._known:
-            split = regions(self.code, blocks)
-            self._known[blocks] = [scheduled(self.code, region, self._timing) for region in split]
-        return self._known[blocks]
+        return [self.whole(region) for region in regions(self.code, blocks)]
 
-    def unrolled(self, blocks: Blocks) -> list[Region]:
-        """The same for `UNROLL` iterations of a loop that ptxas unrolls."""
-        key = blocks * UNROLL
-        if key not in self._known:
-            self._known[key] = [scheduled(self.code, key, self._timing)]
-        return self._known[key]
+    def whole(self, blocks: Blocks) -> Region:
+        """Basic blocks as one region."""
+        if blocks not in self._known:
+            self._known[blocks] = scheduled(self.code, blocks, self._timing)
+        return self._known[blocks]
 
 
 def warp_path(trace: NDArray[np.int32], scheduler: Scheduler) -> WarpPath:
@@ -149,50 +113,133 @@ def warp_path(trace: NDArray[np.int32], scheduler: Scheduler) -> WarpPath:
     Returns:
         the path; the end waits for no store.
     """
-    warp = _Warp()
-    skipped, skipped_issue = 0.0, 0.0
-    for blocks, repeats in _straightened(loops(trace)):
-        parts = [(scheduler(blocks), repeats)]
-        if repeats >= UNROLL and unrollable(scheduler.code, blocks):
-            parts = [(scheduler.unrolled(blocks), repeats // UNROLL), (scheduler(blocks), repeats % UNROLL)]
-        for pieces, times in parts:
-            clocks, issued = _iterate(warp, pieces, times)
-            skipped, skipped_issue = skipped + clocks, skipped_issue + issued
-    warp.path.clocks = warp.now + skipped
-    warp.path.issued += skipped_issue
-    return warp.path
+    warp = _Warp(scheduler)
+    warp.follow(loops(trace.tolist()))
+    return warp.finished()
 
 
-def _straightened(found: list[tuple[Blocks, int]]) -> list[tuple[Blocks, int]]:
-    """Join what is issued once into one stretch."""
-    joined: list[tuple[Blocks, int]] = []
-    for blocks, repeats in found:
-        if repeats == 1 and joined and joined[-1][1] == 1:
-            joined[-1] = (joined[-1][0] + blocks, 1)
+class _Warp:
+    """State of the scoreboard."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._now = 0.0
+        self._issued = 0.0
+        self._skipped = 0.0  # clocks of iterations that were not followed
+        self._skipped_issue = 0.0
+        self._stalls: dict[Cause, float] = {}
+        self._ready: dict[int, tuple[float, Cause]] = {}
+        self._free: dict[str, float] = {}
+        self._open = 0.0  # completion of the async copies not yet committed
+        self._groups: list[float] = []
+        self._copied: Cause = ("cp_async", 0)
+
+    def finished(self) -> WarpPath:
+        """The path so far."""
+        return WarpPath(self._now + self._skipped, self._issued + self._skipped_issue, self._stalls)
+
+    def follow(self, parts: Sequence[tuple[Blocks, int]]) -> None:
+        """Issue stretches and loops, inner loops within."""
+        for blocks, repeats in parts:
+            inner = loops(blocks) if repeats > 1 else [(blocks, 1)]
+            if len(inner) > 1 or inner[0][1] > 1:
+                self._repeat(functools.partial(self.follow, inner), repeats)
+            elif repeats >= UNROLL and unrollable(self._scheduler.code, blocks):
+                self._repeat_regions([self._scheduler.whole(blocks * UNROLL)], repeats // UNROLL)
+                self._repeat_regions(self._scheduler(blocks), repeats % UNROLL)
+            else:
+                self._repeat_regions(self._scheduler(blocks), repeats)
+
+    def _repeat_regions(self, pieces: list[Region], repeats: int) -> None:
+        def once() -> None:
+            for region in pieces:
+                self._issue(region)
+
+        self._repeat(once, repeats)
+
+    def _repeat(self, once: Callable[[], None], repeats: int) -> None:
+        """Run an iteration `repeats` times, the later ones by extrapolation."""
+        ends = [self._position()]
+        before = dict(self._stalls)
+        while len(ends) <= min(repeats, _MOST_ITERATIONS):
+            once()
+            ends.append(self._position())
+            if len(ends) > _STEADY and _steady([end[0] for end in ends[-_STEADY:]]):
+                break
+        done = len(ends) - 1
+        left = repeats - done
+        if left <= 0:
+            return
+        tail = max(1, done // 2) if done >= _MOST_ITERATIONS else _STEADY - 1
+        self._skipped += left * (ends[-1][0] - ends[-1 - tail][0]) / tail
+        self._skipped_issue += left * (ends[-1][1] - ends[-1 - tail][1]) / tail
+        for cause, clocks in self._stalls.items():
+            self._stalls[cause] = clocks + (clocks - before.get(cause, 0.0)) * left / done
+
+    def _position(self) -> tuple[float, float]:
+        return self._now + self._skipped, self._issued + self._skipped_issue
+
+    def _issue(self, region: Region) -> None:
+        """Issue every instruction of a region."""
+        ready, free, stalls = self._ready, self._free, self._stalls
+        now, issued = self._now, self._issued
+        for op, timing in region.steps:
+            start, cause = now, None
+            for register in op.uses:
+                found = ready.get(register)
+                if found is not None and found[0] > start:
+                    start, cause = found
+            if not op.issues:  # folded away: the result is ready when the operand is
+                self._define(op, start if cause else 0.0, cause or (op.kind, op.line))
+                continue
+            pipe = timing.pipe
+            start, cause = _later(start, cause, free.get(pipe, 0.0), (pipe, op.line))
+            start, cause = _later(start, cause, free.get(_ISSUE, 0.0), (_ISSUE, op.line))
+            if op.kind == "cp_async_wait":
+                start, cause = _later(start, cause, self._arrival(op.argument), self._copied)
+            if cause is not None and start > now:
+                stalls[cause] = stalls.get(cause, 0.0) + start - now
+            free[pipe] = start + timing.occupancy
+            # The other warps of this scheduler issue in between.
+            free[_ISSUE] = max(free.get(_ISSUE, 0.0), start) + op.issues * timing.turns
+            now = start + op.issues
+            issued += op.issues
+            if op.kind in _EFFECTS:
+                now = self._effect(op, start, now, timing)
+            self._define(op, start + timing.latency, (op.kind, op.line))
+        for register, renamed in region.results:
+            ready[register] = ready[renamed]
+        self._now, self._issued = now, issued
+
+    def _define(self, op: Op, time: float, producer: Cause) -> None:
+        for register in op.defs:
+            self._ready[register] = (time, producer)
+
+    def _arrival(self, left_open: int) -> float:
+        """When all copies but the last `left_open` groups have arrived; forgets those."""
+        done = self._groups[: len(self._groups) - left_open] if left_open else [*self._groups, self._open]
+        del self._groups[: max(0, len(self._groups) - left_open)]
+        return max(done, default=0.0)
+
+    def _effect(self, op: Op, start: float, now: float, timing: Timing) -> float:
+        """What copies, commits and barriers do beside issuing; returns the clock after."""
+        if op.kind == "cp_async":
+            self._open, self._copied = max(self._open, start + timing.latency), (op.kind, op.line)
+        elif op.kind == "cp_async_commit":
+            self._groups.append(self._open)
+            self._open = 0.0
         else:
-            joined.append((blocks, repeats))
-    return joined
+            cause = (op.kind, op.line)
+            self._stalls[cause] = self._stalls.get(cause, 0.0) + timing.latency
+            return now + timing.latency
+        return now
 
 
-def _iterate(warp: _Warp, pieces: list[Region], repeats: int) -> tuple[float, float]:
-    """Issue the pieces `repeats` times, the later ones by extrapolation.
+def _later(start: float, cause: Cause | None, other: float, why: Cause) -> tuple[float, Cause | None]:
+    return (other, why) if other > start else (start, cause)
 
-    Returns:
-        clocks and issue slots of the iterations that were not followed.
-    """
-    ends = [(warp.now, warp.path.issued)]
-    before = dict(warp.path.stalls)
-    for _ in range(min(repeats, _MOST_ITERATIONS)):
-        for region in pieces:
-            for op, timing in region.steps:
-                warp.step(op, timing)
-            warp.rename(region.results)
-        ends.append((warp.now, warp.path.issued))
-    left = repeats - (len(ends) - 1)
-    if left <= 0:
-        return 0.0, 0.0
-    tail = len(ends) // 2
-    for cause, clocks in warp.path.stalls.items():
-        warp.path.stalls[cause] = clocks + (clocks - before.get(cause, 0.0)) * left / (len(ends) - 1)
-    clocks, issued = (left * (ends[-1][i] - ends[-1 - tail][i]) / tail for i in (0, 1))
-    return clocks, issued
+
+def _steady(ends: list[float]) -> bool:
+    """Whether the iterations between these ends took equal time, to a thousandth."""
+    lengths = [b - a for a, b in itertools.pairwise(ends)]
+    return max(lengths) - min(lengths) <= 1e-3 * max(lengths)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fitness.devices.simulator.counters import Op, SiteCounters
+from fitness.devices.simulator.counters import SECTOR_BYTES, Op, SiteCounters
 from fitness.gpu import Gpu
 
 SCHEDULERS = 4  # sub-partitions of an SM, each with its own scheduler and arithmetic pipes
@@ -27,7 +27,7 @@ _LSU = frozenset(
     {f"{what}_{where}" for what in ("load", "store", "atomic") for where in ("global", "shared", "local")}
     | {"ldmatrix", "stmatrix", "cp_async"}
 )
-_SHARED_PIPES = frozenset({"lsu_per_clk", "shuffle_per_clk"})
+_WHOLE_SM = frozenset({"lsu", "shuffle"})  # one for all four sub-partitions
 
 
 def per_clock_name(kind: str) -> str | None:
@@ -55,64 +55,79 @@ class Timing:
     """How one instruction of one warp behaves.
 
     Attributes:
-        pipe: what it occupies; occupancy: clocks before the pipe takes this warp's next instruction.
+        pipe: what it occupies; occupancy: clocks before the pipe takes this warp's next instruction, the other
+            warps of the block having had their turn.
         latency: clocks from issue to a usable result (0 where there is none).
+        turns: warps of the block that share this warp's issue slots.
     """
 
     pipe: str
     occupancy: float
     latency: float
+    turns: float = 1.0
 
 
 @dataclass(frozen=True)
 class Pipes:
-    """Timing of instructions on one card, for the sites of one launch.
+    """Timing of instructions on one card, for one launch.
+
+    The warps of a block do the same thing at about the same time, for they wait for one another at barriers; so an
+    instruction occupies its pipe for all of them. Other resident blocks are the throughput terms' affair.
 
     Attributes:
         gpu: the card.
         sites: memory instructions of the launch, as `Op.site` numbers them.
         global_latency: buffer -> mean latency of a read, from where in the hierarchy it is served.
+        warps: warps of a block.
     """
 
     gpu: Gpu
     sites: tuple[SiteCounters, ...]
     global_latency: Mapping[str, float]
+    warps: int = 1
 
     def __call__(self, op: Op) -> Timing:
         """Timing of one instruction."""
+        turns = max(1.0, self.warps / SCHEDULERS)
+        pipe, occupancy, latency = self._alone(op)
+        sharing = self.warps if pipe in _WHOLE_SM else turns
+        return Timing(pipe, occupancy * sharing, latency, turns)
+
+    def _alone(self, op: Op) -> tuple[str, float, float]:
+        """Pipe, occupancy and latency with one warp per block."""
         model, kind = self.gpu.model, op.kind
         if ":" in kind:
             # One warp feeds one of the four tensor cores.
-            return Timing("tensor", SCHEDULERS * tensor_clocks(self.gpu, kind), model["mma_latency"])
+            return "tensor", SCHEDULERS * tensor_clocks(self.gpu, kind), model["mma_latency"]
         if op.site >= 0:
             return self._memory(op)
         rate = per_clock_name(kind)
-        occupancy = 1.0
-        if rate is not None:
-            occupancy = (1.0 if rate in _SHARED_PIPES else SCHEDULERS) / model[rate]
+        if rate is None:
+            latency = model["alu_latency"]
+            if kind == "barrier":
+                latency = model["barrier_latency"] + model["barrier_clk_per_warp"] * self.warps
+            return "issue", 1.0, latency
         latency = {
             "sfu": model["sfu_latency"],
             "shuffle": model["shuffle_latency"],
-            "barrier": model["barrier_latency"],
             "convert": 2 * model["alu_latency"],
             "fp64": 4 * model["alu_latency"],
         }.get(kind, model["alu_latency"])
-        return Timing(rate or "issue", occupancy, latency)
+        pipe = rate.removesuffix("_per_clk")
+        return pipe, (1.0 if pipe in _WHOLE_SM else SCHEDULERS) / model[rate], latency
 
-    def _memory(self, op: Op) -> Timing:
+    def _memory(self, op: Op) -> tuple[str, float, float]:
         model, site = self.gpu.model, self.sites[op.site]
-        fronts = max(1.0, site.wavefronts / site.requests) if site.requests else 1.0
+        requests = max(site.requests, 1.0)
+        fronts = max(1.0, site.wavefronts / requests)
         if op.kind in ("load_shared", "ldmatrix"):
-            return Timing("lsu", fronts, model["shared_latency"] + fronts - 1)
+            return "lsu", fronts, model["shared_latency"] + fronts - 1
         if op.kind == "atomic_shared":
-            serial = site.serial / site.requests if site.requests else 1.0
-            return Timing("lsu", fronts, model["shared_latency"] * serial)
+            return "lsu", fronts, model["shared_latency"] * max(1.0, site.serial / requests)
         if op.kind == "atomic_global":
-            return Timing("lsu", fronts, model["atomic_latency"] if op.defs else 0.0)
+            return "lsu", fronts, model["atomic_latency"] if op.defs else 0.0
         if op.kind in ("store_shared", "stmatrix", "store_global"):
-            return Timing("lsu", fronts, 0.0)
-        sectors = site.sectors / site.requests if site.requests else 0.0
-        arrival = sectors * 32 / model["l2_bytes_per_clk_per_sm"]
-        return Timing(
-            "lsu", fronts, self.global_latency.get(site.buffer, model["l1_latency"]) + max(fronts - 1, arrival)
-        )
+            return "lsu", fronts, 0.0
+        arrival = site.sectors / requests * SECTOR_BYTES / model["l2_bytes_per_clk_per_sm"]
+        latency = self.global_latency.get(site.buffer, model["l1_latency"])
+        return "lsu", fronts, latency + max(fronts - 1, arrival)
