@@ -187,13 +187,19 @@ def next_commands(job: Job, summary: RunSummary) -> list[str]:
     where = "" if job.archive == Path("runs/archive.db") else f" --archive {job.archive}"
     lines = []
     if summary.status != "finished":
-        lines.append(f"evo run {job.given} --resume{where}")
+        lines.append(f"evo run {job.given} --resume{_raised(summary)}{where}")
     if summary.best is not None:
         lines.append(f"evo lineage {summary.run_id}/{summary.best.plan.n}{where}")
         lines.append(f"evo plot {summary.run_id}{where}")
     if summary.status == "finished":
         lines.append(f"evo run {job.given} --set rng_seed={job.experiment.rng_seed + 1}{where}")
     return [f"{'next' if index == 0 else '':<10}{line}" for index, line in enumerate(lines)]
+
+
+def _raised(summary: RunSummary) -> str:
+    """Options that raise the budgets a run has used up, so that resuming it has an effect."""
+    spent = [line for line in summary.state.budget if line.limit is not None and line.used >= line.limit]
+    return "".join(f" --set budget.{line.kind}={2 * line.limit:g}" for line in spent if line.limit is not None)
 
 
 def result_json(summary: RunSummary, archive: Path, folder: Path) -> dict[str, object]:

@@ -17,6 +17,7 @@ from evo.cli.boundary import INTERRUPTED
 from evo.cli.experiments import find
 from evo.cli.group import cli
 from evo.pool import CandidateLimits, DeviceSpec
+from evo.report.folder import run_folder, write_run_folder
 from fitness import gpu as gpus
 from fitness.evaluate import Prepared
 from fitness.kernel import Kernel
@@ -78,6 +79,9 @@ class InstantPool:
 def instant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> type[InstantPool]:
     kind = type("InstantPool", (InstantPool,), {})
     monkeypatch.setattr(jobs, "Pool", kind)
+    monkeypatch.setattr(
+        jobs, "write_run_folder", lambda archive, summary: (run_folder(archive.path, summary.run_id), [])
+    )
     monkeypatch.chdir(tmp_path)
     return kind
 
@@ -95,7 +99,8 @@ def only_run() -> str:
     return found.id
 
 
-def test_a_run_says_what_it_does_and_leaves_its_folder() -> None:
+def test_a_run_says_what_it_does_and_leaves_its_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "write_run_folder", write_run_folder)
     code, out, err = run("smoke")
     assert code == 0, err
     name = only_run()
@@ -195,6 +200,15 @@ def test_ctrl_c_keeps_everything_and_resume_goes_on(instant: type[InstantPool]) 
         (found,) = archive.runs()
         assert found.status == "finished"
         assert len(archive.entries(found.id)) == 10  # two seeds, two generations of four
+
+
+def test_a_run_out_of_budget_says_how_to_go_on() -> None:
+    code, out, _ = run("smoke", "--set", "budget.evaluations=4")
+    assert code == 0
+    assert "next      evo run smoke --resume --set budget.evaluations=8" in out
+    code, out, _ = run("smoke", "--resume", "--set", "budget.evaluations=8")
+    assert code == 0
+    assert "resumed with 4 candidates" in out
 
 
 def test_resume_refuses_a_changed_experiment() -> None:
