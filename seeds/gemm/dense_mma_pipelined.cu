@@ -17,41 +17,40 @@ constraints = [
 ]
 
 [[workspace]]
-name  = "partial"                # fp32 contributions of the splits, [split][n][m]
-bytes = "16 + 4 * M * N * max((SPLITK > 1) * SPLITK, (S_SPLITK > 1) * S_SPLITK)"
+name  = "partial"  # fp32 contributions of the splits to a tile, as the warps hold them
+bytes = "(N > SMALL_N and SPLITK > 1) * SPLITK * round_up(M, BM) * round_up(N, BN) * 4"
 init  = "poison"
+
+[[workspace]]
+name  = "arrived"  # per tile: how many splits are done
+bytes = "(N > SMALL_N and SPLITK > 1) * cdiv(M, BM) * cdiv(N, BN) * 4"
+init  = "zero_once"
+
+[[workspace]]
+name  = "partial_small"
+bytes = "(N <= SMALL_N and S_SPLITK > 1) * S_SPLITK * round_up(M, S_BM) * round_up(N, S_BN) * 4"
+init  = "poison"
+
+[[workspace]]
+name  = "arrived_small"
+bytes = "(N <= SMALL_N and S_SPLITK > 1) * cdiv(M, S_BM) * cdiv(N, S_BN) * 4"
+init  = "zero_once"
 
 [[launch]]
 kernel = "gemm"
 when   = "N > SMALL_N and K % 8 == 0"
-grid   = ["cdiv(M, BM) * cdiv(N, BN)", "SPLITK"]
+grid   = ["cdiv(M, BM) * cdiv(N, BN) * SPLITK"]
 block  = ["32 * (BM // WM) * (BN // WN) * WK"]
 shared = "max(STAGES * (2 * BM * BK + 2 * BN * BK), 4 * (WK - 1) * BM * BN)"
-args   = ["W.values", "X", "Y", "partial", "M", "N", "K", "ldx", "ldy"]
-
-[[launch]]
-kernel = "reduce"
-when   = "N > SMALL_N and K % 8 == 0 and SPLITK > 1"
-grid   = ["max(1, min(cdiv(M * N, 1024), 8 * SMS))"]
-block  = ["256"]
-shared = "0"
-args   = ["partial", "Y", "M", "N", "ldy"]
+args   = ["W.values", "X", "Y", "partial", "arrived", "M", "N", "K", "ldx", "ldy"]
 
 [[launch]]
 kernel = "gemm_small"
 when   = "N <= SMALL_N and K % 8 == 0"
-grid   = ["cdiv(M, S_BM) * cdiv(N, S_BN)", "S_SPLITK"]
+grid   = ["cdiv(M, S_BM) * cdiv(N, S_BN) * S_SPLITK"]
 block  = ["32 * (S_BM // S_WM) * (S_BN // S_WN) * S_WK"]
 shared = "max(S_STAGES * (2 * S_BM * S_BK + 2 * S_BN * S_BK), 4 * (S_WK - 1) * S_BM * S_BN)"
-args   = ["W.values", "X", "Y", "partial", "M", "N", "K", "ldx", "ldy"]
-
-[[launch]]
-kernel = "reduce_small"
-when   = "N <= SMALL_N and K % 8 == 0 and S_SPLITK > 1"
-grid   = ["max(1, min(cdiv(M * N, 1024), 8 * SMS))"]
-block  = ["256"]
-shared = "0"
-args   = ["partial", "Y", "M", "N", "ldy"]
+args   = ["W.values", "X", "Y", "partial_small", "arrived_small", "M", "N", "K", "ldx", "ldy"]
 
 [[launch]]
 kernel = "gemm_unaligned"
@@ -59,7 +58,7 @@ when   = "K % 8 != 0"
 grid   = ["cdiv(M, 64) * cdiv(N, 64)"]
 block  = ["128"]
 shared = "32768"
-args   = ["W.values", "X", "Y", "partial", "M", "N", "K", "ldx", "ldy"]
+args   = ["W.values", "X", "Y", "partial", "arrived", "M", "N", "K", "ldx", "ldy"]
 
 [params]
 SMALL_N  = { values = [0, 8, 16, 32, 64, 128],   default = 32 }  # up to this N the second tile shape (S_) serves
@@ -209,38 +208,6 @@ __device__ __forceinline__ void store_tile(const float (&acc)[MT][NT][4], __half
 }
 // endregion
 
-// region: reduce(partial, y, M, N, ldy, splits)
-// Sums the split-K partial results in a fixed order, four neighbouring rows of an output column per thread and step.
-__device__ __forceinline__ void reduce_partials(const float* partial, __half* y, int M, int N, int64_t ldy,
-                                                int splits) {
-    const int64_t total = int64_t(M) * N;
-    const int quads = evo::cdiv(M, 4);
-    const bool whole = M % 4 == 0 && ldy % 4 == 0;
-    for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < int64_t(quads) * N;
-         i += int64_t(gridDim.x) * blockDim.x) {
-        const int n = int(i / quads), m = int(i % quads) * 4;
-        const float* column = partial + int64_t(n) * M + m;
-        if (whole) {
-            float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-#pragma unroll 4
-            for (int s = 0; s < splits; ++s) {
-                const float4 part = *reinterpret_cast<const float4*>(column + s * total);
-                sum.x += part.x, sum.y += part.y, sum.z += part.z, sum.w += part.w;
-            }
-            const __half2 low = __floats2half2_rn(sum.x, sum.y), high = __floats2half2_rn(sum.z, sum.w);
-            *reinterpret_cast<uint2*>(y + n * ldy + m) =
-                make_uint2(reinterpret_cast<const uint32_t&>(low), reinterpret_cast<const uint32_t&>(high));
-            continue;
-        }
-        for (int j = 0; j < min(4, M - m); ++j) {
-            float sum = 0.0f;
-            for (int s = 0; s < splits; ++s) sum += column[s * total + j];
-            y[n * ldy + m + j] = __float2half_rn(sum);
-        }
-    }
-}
-// endregion
-
 // Adds up the accumulators of the WK warps that share a warp tile; afterwards those with part 0 hold the sum.
 template <class S>
 __device__ __forceinline__ void combine_warps(float (&acc)[S::mt][S::nt][4], float* buffer, int part, int tile) {
@@ -264,20 +231,46 @@ __device__ __forceinline__ void combine_warps(float (&acc)[S::mt][S::nt][4], flo
     }
 }
 
-// Stores a warp's unrounded accumulators as one split's contribution, laid out [split][n][m].
-template <int MT, int NT>
-__device__ __forceinline__ void store_partial(const float (&acc)[MT][NT][4], float* partial, int m0, int n0, int M,
-                                              int N) {
-    const int lane = threadIdx.x % 32;
+// Split-K in one launch: every block leaves its fp32 contribution in memory, and the last one of a tile to arrive adds
+// them up, in the order of the splits whoever is last. True for the warps that then hold the finished sum.
+template <class S>
+__device__ __forceinline__ bool combine_splits(float (&acc)[S::mt][S::nt][4], float* partial, uint32_t* arrived,
+                                               int block_tile, int split, int part, int tile) {
+    if constexpr (S::splits > 1) {
+        extern __shared__ __align__(16) unsigned char shared[];
+        constexpr int COUNT = S::mt * S::nt, STRIDE = S::rows * S::cols * COUNT * 32;  // float4s of a lane, of a block
+        float4* slot = reinterpret_cast<float4*>(partial) + int64_t(block_tile) * S::splits * STRIDE;
+        slot += tile * COUNT * 32 + threadIdx.x % 32;
+        if (part == 0) {
 #pragma unroll
-    for (int mt = 0; mt < MT; ++mt)
-#pragma unroll
-        for (int nt = 0; nt < NT; ++nt)
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                const int m = m0 + mt * 16 + lane / 4 + i / 2 * 8, n = n0 + nt * 8 + lane % 4 * 2 + i % 2;
-                if (m < M && n < N) partial[int64_t(n) * M + m] = acc[mt][nt][i];
+            for (int i = 0; i < COUNT; ++i) {
+                const float* v = acc[i / S::nt][i % S::nt];
+                slot[split * STRIDE + i * 32] = make_float4(v[0], v[1], v[2], v[3]);
             }
+        }
+        __threadfence();
+        __syncthreads();
+        int* last = reinterpret_cast<int*>(shared);
+        if (threadIdx.x == 0) {
+            *last = atomicAdd(arrived + block_tile, 1u) == S::splits - 1;
+            if (*last) arrived[block_tile] = 0;  // as it was found, for the next launch
+        }
+        __syncthreads();
+        if (!*last || part > 0) return false;
+        __threadfence();
+#pragma unroll
+        for (int i = 0; i < COUNT; ++i) {
+            float(&v)[4] = acc[i / S::nt][i % S::nt];
+            const float4 own = make_float4(v[0], v[1], v[2], v[3]);
+            v[0] = v[1] = v[2] = v[3] = 0.0f;
+#pragma unroll
+            for (int s = 0; s < S::splits; ++s) {
+                const float4 other = s == split ? own : __ldcg(slot + s * STRIDE + i * 32);
+                v[0] += other.x, v[1] += other.y, v[2] += other.z, v[3] += other.w;
+            }
+        }
+    }
+    return part == 0;
 }
 
 // One k32 step of a warp tile: two m16n8k16 products for every tile.
@@ -303,21 +296,22 @@ __device__ __forceinline__ void multiply(float (&acc)[S::mt][S::nt][4], const un
 }
 
 template <class S, bool ALIGNED>
-__device__ __forceinline__ void gemm_tile(const __half* values, const __half* x, __half* y, float* partial, int M,
-                                          int N, int K, int64_t ldx, int64_t ldy) {
+__device__ __forceinline__ void gemm_tile(const __half* values, const __half* x, __half* y, float* partial,
+                                          uint32_t* arrived, int M, int N, int K, int64_t ldx, int64_t ldy) {
     extern __shared__ __align__(16) unsigned char shared[];
     using Weights = WTile<S>;
     using Activations = XTile<S::bn, S::bk, S::threads>;
     constexpr int STAGE_BYTES = Weights::BYTES + S::bn * S::bk * 2;
 
+    const int block_tile = blockIdx.x / S::splits, split = blockIdx.x % S::splits;
     int tile_m, tile_n;
-    tile_of_block(blockIdx.x, evo::cdiv(M, S::bm), evo::cdiv(N, S::bn), tile_m, tile_n);
+    tile_of_block(block_tile, evo::cdiv(M, S::bm), evo::cdiv(N, S::bn), tile_m, tile_n);
     const int m0 = tile_m * S::bm, n0 = tile_n * S::bn;
     const int tile = threadIdx.x / 32 % (S::rows * S::cols), part = threadIdx.x / 32 / (S::rows * S::cols);
     const int wm = tile % S::rows * S::wm, wn = tile / S::rows * S::wn;
 
     const int blocks = evo::cdiv(K, 64), share = evo::cdiv(blocks, S::splits);
-    const int k_begin = min(int(blockIdx.y) * share, blocks) * 64, k_end = min(k_begin + share * 64, K);
+    const int k_begin = min(split * share, blocks) * 64, k_end = min(k_begin + share * 64, K);
     const int steps = evo::cdiv(k_end - k_begin, S::bk);
 
     const auto load = [&](int step) {
@@ -351,38 +345,24 @@ __device__ __forceinline__ void gemm_tile(const __half* values, const __half* x,
     }
     evo::cp_async_wait<0>();
     combine_warps<S>(acc, reinterpret_cast<float*>(shared), part, tile);
-    if (part > 0) return;
-    if constexpr (S::splits > 1) {
-        store_partial(acc, partial + int64_t(blockIdx.y) * M * N, m0 + wm, n0 + wn, M, N);
-    } else {
-        store_tile(acc, y, m0 + wm, n0 + wn, M, N, ldy);
-    }
+    const bool finished = combine_splits<S>(acc, partial, arrived, block_tile, split, part, tile);
+    if (finished) store_tile(acc, y, m0 + wm, n0 + wn, M, N, ldy);
 }
 
 extern "C" __global__ void __launch_bounds__(Large::threads)
-gemm(const __half* values, const __half* x, __half* y, float* partial, int M, int N, int K, int64_t ldx,
-     int64_t ldy) {
-    gemm_tile<Large, true>(values, x, y, partial, M, N, K, ldx, ldy);
+gemm(const __half* values, const __half* x, __half* y, float* partial, uint32_t* arrived, int M, int N, int K,
+     int64_t ldx, int64_t ldy) {
+    gemm_tile<Large, true>(values, x, y, partial, arrived, M, N, K, ldx, ldy);
 }
 
 extern "C" __global__ void __launch_bounds__(Small::threads)
-gemm_small(const __half* values, const __half* x, __half* y, float* partial, int M, int N, int K, int64_t ldx,
-           int64_t ldy) {
-    gemm_tile<Small, true>(values, x, y, partial, M, N, K, ldx, ldy);
+gemm_small(const __half* values, const __half* x, __half* y, float* partial, uint32_t* arrived, int M, int N, int K,
+           int64_t ldx, int64_t ldy) {
+    gemm_tile<Small, true>(values, x, y, partial, arrived, M, N, K, ldx, ldy);
 }
 
 extern "C" __global__ void __launch_bounds__(Unaligned::threads)
-gemm_unaligned(const __half* values, const __half* x, __half* y, float* partial, int M, int N, int K, int64_t ldx,
-               int64_t ldy) {
-    gemm_tile<Unaligned, false>(values, x, y, partial, M, N, K, ldx, ldy);
-}
-
-extern "C" __global__ void __launch_bounds__(256)
-reduce(const float* partial, __half* y, int M, int N, int64_t ldy) {
-    reduce_partials(partial, y, M, N, ldy, SPLITK);
-}
-
-extern "C" __global__ void __launch_bounds__(256)
-reduce_small(const float* partial, __half* y, int M, int N, int64_t ldy) {
-    reduce_partials(partial, y, M, N, ldy, S_SPLITK);
+gemm_unaligned(const __half* values, const __half* x, __half* y, float* partial, uint32_t* arrived, int M, int N, int K,
+               int64_t ldx, int64_t ldy) {
+    gemm_tile<Unaligned, false>(values, x, y, partial, arrived, M, N, K, ldx, ldy);
 }

@@ -196,14 +196,33 @@ __device__ __forceinline__ void store_tile(const float (&acc)[MT][NT][4], __half
 // endregion
 
 // region: reduce(partial, y, M, N, ldy, splits)
-// Sums the split-K partial results in a fixed order, one output per thread and step.
+// Sums the split-K partial results in a fixed order, four neighbouring rows of an output column per thread and step.
 __device__ __forceinline__ void reduce_partials(const float* partial, __half* y, int M, int N, int64_t ldy,
                                                 int splits) {
     const int64_t total = int64_t(M) * N;
-    for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < total; i += int64_t(gridDim.x) * blockDim.x) {
-        float sum = 0.0f;
-        for (int s = 0; s < splits; ++s) sum += partial[s * total + i];
-        y[i / M * ldy + i % M] = __float2half_rn(sum);
+    const int quads = evo::cdiv(M, 4);
+    const bool whole = M % 4 == 0 && ldy % 4 == 0;
+    for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < int64_t(quads) * N;
+         i += int64_t(gridDim.x) * blockDim.x) {
+        const int n = int(i / quads), m = int(i % quads) * 4;
+        const float* column = partial + int64_t(n) * M + m;
+        if (whole) {
+            float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll 4
+            for (int s = 0; s < splits; ++s) {
+                const float4 part = *reinterpret_cast<const float4*>(column + s * total);
+                sum.x += part.x, sum.y += part.y, sum.z += part.z, sum.w += part.w;
+            }
+            const __half2 low = __floats2half2_rn(sum.x, sum.y), high = __floats2half2_rn(sum.z, sum.w);
+            *reinterpret_cast<uint2*>(y + n * ldy + m) =
+                make_uint2(reinterpret_cast<const uint32_t&>(low), reinterpret_cast<const uint32_t&>(high));
+            continue;
+        }
+        for (int j = 0; j < min(4, M - m); ++j) {
+            float sum = 0.0f;
+            for (int s = 0; s < splits; ++s) sum += column[s * total + j];
+            y[n * ldy + m + j] = __float2half_rn(sum);
+        }
     }
 }
 // endregion

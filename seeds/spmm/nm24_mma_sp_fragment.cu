@@ -15,41 +15,40 @@ constraints = [
 ]
 
 [[workspace]]
-name  = "partial"                # fp32 contributions of the splits, [split][n][m]
-bytes = "16 + 4 * M * N * max((SPLITK > 1) * SPLITK, (S_SPLITK > 1) * S_SPLITK)"
+name  = "partial"  # fp32 contributions of the splits to a tile, as the warps hold them
+bytes = "(N > SMALL_N and SPLITK > 1) * SPLITK * round_up(M, BM) * round_up(N, BN) * 4"
 init  = "poison"
+
+[[workspace]]
+name  = "arrived"  # per tile: how many splits are done
+bytes = "(N > SMALL_N and SPLITK > 1) * cdiv(M, BM) * cdiv(N, BN) * 4"
+init  = "zero_once"
+
+[[workspace]]
+name  = "partial_small"
+bytes = "(N <= SMALL_N and S_SPLITK > 1) * S_SPLITK * round_up(M, 16 * S_MT) * round_up(N, S_BN) * 4"
+init  = "poison"
+
+[[workspace]]
+name  = "arrived_small"
+bytes = "(N <= SMALL_N and S_SPLITK > 1) * cdiv(M, 16 * S_MT) * cdiv(N, S_BN) * 4"
+init  = "zero_once"
 
 [[launch]]
 kernel = "spmm"
 when   = "N > SMALL_N"
-grid   = ["cdiv(M, BM) * cdiv(N, BN)", "SPLITK"]
+grid   = ["cdiv(M, BM) * cdiv(N, BN) * SPLITK"]
 block  = ["32 * (BM // WM) * (BN // WN) * WK"]
 shared = "max(STAGES * (9 * BM * BK // 8 + 2 * BN * BK), 4 * (WK - 1) * BM * BN)"
-args   = ["W.values", "W.meta", "X", "Y", "partial", "M", "N", "K", "ldx", "ldy"]
-
-[[launch]]
-kernel = "reduce"
-when   = "N > SMALL_N and SPLITK > 1"
-grid   = ["max(1, min(cdiv(M * N, 1024), 8 * SMS))"]
-block  = ["256"]
-shared = "0"
-args   = ["partial", "Y", "M", "N", "ldy"]
+args   = ["W.values", "W.meta", "X", "Y", "partial", "arrived", "M", "N", "K", "ldx", "ldy"]
 
 [[launch]]
 kernel = "spmm_small"
 when   = "N <= SMALL_N"
-grid   = ["cdiv(M, 16 * S_MT) * cdiv(N, S_BN)", "S_SPLITK"]
+grid   = ["cdiv(M, 16 * S_MT) * cdiv(N, S_BN) * S_SPLITK"]
 block  = ["32 * S_WARPS"]
 shared = "max(S_WARPS * S_DEPTH * (128 * S_BN + 1152 * S_MT * S_ASYNC), 64 * (S_WARPS - 1) * S_MT * S_BN)"
-args   = ["W.values", "W.meta", "X", "Y", "partial", "M", "N", "K", "ldx", "ldy"]
-
-[[launch]]
-kernel = "reduce_small"
-when   = "N <= SMALL_N and S_SPLITK > 1"
-grid   = ["max(1, min(cdiv(M * N, 1024), 8 * SMS))"]
-block  = ["256"]
-shared = "0"
-args   = ["partial", "Y", "M", "N", "ldy"]
+args   = ["W.values", "W.meta", "X", "Y", "partial_small", "arrived_small", "M", "N", "K", "ldx", "ldy"]
 
 [params]
 SMALL_N  = { values = [0, 8, 16, 32, 64, 128],   default = 16 }  # up to this N the streaming shape (S_) serves
@@ -194,38 +193,6 @@ __device__ __forceinline__ void store_tile(const float (&acc)[MT][NT][4], __half
 }
 // endregion
 
-// region: reduce(partial, y, M, N, ldy, splits)
-// Sums the split-K partial results in a fixed order, four neighbouring rows of an output column per thread and step.
-__device__ __forceinline__ void reduce_partials(const float* partial, __half* y, int M, int N, int64_t ldy,
-                                                int splits) {
-    const int64_t total = int64_t(M) * N;
-    const int quads = evo::cdiv(M, 4);
-    const bool whole = M % 4 == 0 && ldy % 4 == 0;
-    for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < int64_t(quads) * N;
-         i += int64_t(gridDim.x) * blockDim.x) {
-        const int n = int(i / quads), m = int(i % quads) * 4;
-        const float* column = partial + int64_t(n) * M + m;
-        if (whole) {
-            float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-#pragma unroll 4
-            for (int s = 0; s < splits; ++s) {
-                const float4 part = *reinterpret_cast<const float4*>(column + s * total);
-                sum.x += part.x, sum.y += part.y, sum.z += part.z, sum.w += part.w;
-            }
-            const __half2 low = __floats2half2_rn(sum.x, sum.y), high = __floats2half2_rn(sum.z, sum.w);
-            *reinterpret_cast<uint2*>(y + n * ldy + m) =
-                make_uint2(reinterpret_cast<const uint32_t&>(low), reinterpret_cast<const uint32_t&>(high));
-            continue;
-        }
-        for (int j = 0; j < min(4, M - m); ++j) {
-            float sum = 0.0f;
-            for (int s = 0; s < splits; ++s) sum += column[s * total + j];
-            y[n * ldy + m + j] = __float2half_rn(sum);
-        }
-    }
-}
-// endregion
-
 // Adds up the accumulators of the WK warps that share a warp tile; afterwards those with part 0 hold the sum.
 template <class S>
 __device__ __forceinline__ void combine_warps(float (&acc)[S::mt][S::nt][4], float* buffer, int part, int tile) {
@@ -249,20 +216,46 @@ __device__ __forceinline__ void combine_warps(float (&acc)[S::mt][S::nt][4], flo
     }
 }
 
-// Stores a warp's unrounded accumulators as one split's contribution, laid out [split][n][m].
-template <int MT, int NT>
-__device__ __forceinline__ void store_partial(const float (&acc)[MT][NT][4], float* partial, int m0, int n0, int M,
-                                              int N) {
-    const int lane = threadIdx.x % 32;
+// Split-K in one launch: every block leaves its fp32 contribution in memory, and the last one of a tile to arrive adds
+// them up, in the order of the splits whoever is last. True for the warps that then hold the finished sum.
+template <class S>
+__device__ __forceinline__ bool combine_splits(float (&acc)[S::mt][S::nt][4], float* partial, uint32_t* arrived,
+                                               int block_tile, int split, int part, int tile) {
+    if constexpr (S::splits > 1) {
+        extern __shared__ __align__(16) unsigned char shared[];
+        constexpr int COUNT = S::mt * S::nt, STRIDE = S::rows * S::cols * COUNT * 32;  // float4s of a lane, of a block
+        float4* slot = reinterpret_cast<float4*>(partial) + int64_t(block_tile) * S::splits * STRIDE;
+        slot += tile * COUNT * 32 + threadIdx.x % 32;
+        if (part == 0) {
 #pragma unroll
-    for (int mt = 0; mt < MT; ++mt)
-#pragma unroll
-        for (int nt = 0; nt < NT; ++nt)
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                const int m = m0 + mt * 16 + lane / 4 + i / 2 * 8, n = n0 + nt * 8 + lane % 4 * 2 + i % 2;
-                if (m < M && n < N) partial[int64_t(n) * M + m] = acc[mt][nt][i];
+            for (int i = 0; i < COUNT; ++i) {
+                const float* v = acc[i / S::nt][i % S::nt];
+                slot[split * STRIDE + i * 32] = make_float4(v[0], v[1], v[2], v[3]);
             }
+        }
+        __threadfence();
+        __syncthreads();
+        int* last = reinterpret_cast<int*>(shared);
+        if (threadIdx.x == 0) {
+            *last = atomicAdd(arrived + block_tile, 1u) == S::splits - 1;
+            if (*last) arrived[block_tile] = 0;  // as it was found, for the next launch
+        }
+        __syncthreads();
+        if (!*last || part > 0) return false;
+        __threadfence();
+#pragma unroll
+        for (int i = 0; i < COUNT; ++i) {
+            float(&v)[4] = acc[i / S::nt][i % S::nt];
+            const float4 own = make_float4(v[0], v[1], v[2], v[3]);
+            v[0] = v[1] = v[2] = v[3] = 0.0f;
+#pragma unroll
+            for (int s = 0; s < S::splits; ++s) {
+                const float4 other = s == split ? own : __ldcg(slot + s * STRIDE + i * 32);
+                v[0] += other.x, v[1] += other.y, v[2] += other.z, v[3] += other.w;
+            }
+        }
+    }
+    return part == 0;
 }
 
 // One k32 step of a warp tile: HALF picks which 32 of the 64 values of k that a metadata word covers.
@@ -283,20 +276,22 @@ __device__ __forceinline__ void multiply(float (&acc)[S::mt][S::nt][4], const ui
 
 template <class S>
 __device__ __forceinline__ void spmm_tile(const __half* values, const uint32_t* meta, const __half* x, __half* y,
-                                          float* partial, int M, int N, int K, int64_t ldx, int64_t ldy) {
+                                          float* partial, uint32_t* arrived, int M, int N, int K, int64_t ldx,
+                                          int64_t ldy) {
     extern __shared__ __align__(16) unsigned char shared[];
     using Weights = WTile<S>;
     using Activations = XTile<S::bn, S::bk, S::threads>;
     constexpr int STAGE_BYTES = Weights::BYTES + S::bn * S::bk * 2;
 
+    const int block_tile = blockIdx.x / S::splits, split = blockIdx.x % S::splits;
     int tile_m, tile_n;
-    tile_of_block(blockIdx.x, evo::cdiv(M, S::bm), evo::cdiv(N, S::bn), tile_m, tile_n);
+    tile_of_block(block_tile, evo::cdiv(M, S::bm), evo::cdiv(N, S::bn), tile_m, tile_n);
     const int m0 = tile_m * S::bm, n0 = tile_n * S::bn;
     const int tile = threadIdx.x / 32 % (S::rows * S::cols), part = threadIdx.x / 32 / (S::rows * S::cols);
     const int wm = tile % S::rows * S::wm, wn = tile / S::rows * S::wn;
 
     const int blocks = K / 64, share = evo::cdiv(blocks, S::splits);
-    const int k_begin = min(int(blockIdx.y) * share, blocks) * 64, k_end = min(k_begin + share * 64, K);
+    const int k_begin = min(split * share, blocks) * 64, k_end = min(k_begin + share * 64, K);
     const int steps = evo::cdiv(k_end - k_begin, S::bk);
 
     const auto load = [&](int step) {
@@ -329,12 +324,8 @@ __device__ __forceinline__ void spmm_tile(const __half* values, const uint32_t* 
     }
     evo::cp_async_wait<0>();
     combine_warps<S>(acc, reinterpret_cast<float*>(shared), part, tile);
-    if (part > 0) return;
-    if constexpr (S::splits > 1) {
-        store_partial(acc, partial + int64_t(blockIdx.y) * M * N, m0 + wm, n0 + wn, M, N);
-    } else {
-        store_tile(acc, y, m0 + wm, n0 + wn, M, N, ldy);
-    }
+    const bool finished = combine_splits<S>(acc, partial, arrived, block_tile, split, part, tile);
+    if (finished) store_tile(acc, y, m0 + wm, n0 + wn, M, N, ldy);
 }
 
 // Small-N shape: every warp streams its own k64 blocks of W straight from memory in fragment order, with a private
@@ -404,15 +395,17 @@ __device__ __forceinline__ void multiply_block(float (&acc)[MT][NT][4], const Bl
 
 template <class S>
 __device__ __forceinline__ void spmm_stream(const __half* values, const uint32_t* meta, const __half* x, __half* y,
-                                            float* partial, int M, int N, int K, int64_t ldx, int64_t ldy) {
+                                            float* partial, uint32_t* arrived, int M, int N, int K, int64_t ldx,
+                                          int64_t ldy) {
     extern __shared__ __align__(16) unsigned char shared[];
+    const int block_tile = blockIdx.x / S::splits, split = blockIdx.x % S::splits;
     int tile_m, tile_n;
-    tile_of_block(blockIdx.x, evo::cdiv(M, S::mt * 16), evo::cdiv(N, S::nt * 8), tile_m, tile_n);
+    tile_of_block(block_tile, evo::cdiv(M, S::mt * 16), evo::cdiv(N, S::nt * 8), tile_m, tile_n);
     const int m0 = tile_m * S::mt * 16, n0 = tile_n * S::nt * 8, warp = threadIdx.x / 32;
     unsigned char* ring = shared + warp * S::depth * S::slot_bytes;
 
     const int share = evo::cdiv(K / 64, S::splits);
-    const int first = min(int(blockIdx.y) * share, K / 64) + warp, end = min(int(blockIdx.y) * share + share, K / 64);
+    const int first = min(split * share, K / 64) + warp, end = min(split * share + share, K / 64);
 
     Block<S::mt> blocks[S::depth];
     const auto fetch = [&](int kb, int d) {
@@ -443,34 +436,20 @@ __device__ __forceinline__ void spmm_stream(const __half* values, const uint32_t
     }
     evo::cp_async_wait<0>();
     combine_warps<S>(acc, reinterpret_cast<float*>(shared), warp, 0);
-    if (warp > 0) return;
-    if constexpr (S::splits > 1) {
-        store_partial(acc, partial + int64_t(blockIdx.y) * M * N, m0, n0, M, N);
-    } else {
-        store_tile(acc, y, m0, n0, M, N, ldy);
-    }
+    const bool finished = combine_splits<S>(acc, partial, arrived, block_tile, split, warp, 0);
+    if (finished) store_tile(acc, y, m0, n0, M, N, ldy);
 }
 
 using Small = Stream<S_MT, S_BN / 8, S_WARPS, S_DEPTH, S_ASYNC != 0, S_SPLITK>;
 
 extern "C" __global__ void __launch_bounds__(Large::threads)
-spmm(const __half* values, const uint32_t* meta, const __half* x, __half* y, float* partial, int M, int N, int K,
-     int64_t ldx, int64_t ldy) {
-    spmm_tile<Large>(values, meta, x, y, partial, M, N, K, ldx, ldy);
+spmm(const __half* values, const uint32_t* meta, const __half* x, __half* y, float* partial, uint32_t* arrived,
+     int M, int N, int K, int64_t ldx, int64_t ldy) {
+    spmm_tile<Large>(values, meta, x, y, partial, arrived, M, N, K, ldx, ldy);
 }
 
 extern "C" __global__ void __launch_bounds__(Small::threads)
-spmm_small(const __half* values, const uint32_t* meta, const __half* x, __half* y, float* partial, int M, int N, int K,
-           int64_t ldx, int64_t ldy) {
-    spmm_stream<Small>(values, meta, x, y, partial, M, N, K, ldx, ldy);
-}
-
-extern "C" __global__ void __launch_bounds__(256)
-reduce(const float* partial, __half* y, int M, int N, int64_t ldy) {
-    reduce_partials(partial, y, M, N, ldy, SPLITK);
-}
-
-extern "C" __global__ void __launch_bounds__(256)
-reduce_small(const float* partial, __half* y, int M, int N, int64_t ldy) {
-    reduce_partials(partial, y, M, N, ldy, S_SPLITK);
+spmm_small(const __half* values, const uint32_t* meta, const __half* x, __half* y, float* partial, uint32_t* arrived,
+           int M, int N, int K, int64_t ldx, int64_t ldy) {
+    spmm_stream<Small>(values, meta, x, y, partial, arrived, M, N, K, ldx, ldy);
 }

@@ -12,10 +12,14 @@ import random
 from fitness.devices.device import ResolvedLaunch
 
 BLOCKS = 16
+TOGETHER = 12
+"""Blocks sampled in a row where blocks exchange data: whole groups of 2, 3, 4, 6 or 12 neighbours that share a tile."""
 _SEED = 20
 
 
-def sample_blocks(launch: ResolvedLaunch, count: int = BLOCKS, *, seed: int = _SEED) -> tuple[int, ...]:
+def sample_blocks(
+    launch: ResolvedLaunch, count: int = BLOCKS, *, seed: int = _SEED, together: int = 1
+) -> tuple[int, ...]:
     """Linear indices (x fastest) of the blocks to simulate, ascending.
 
     Clusters are taken whole. Cooperative launches run all their blocks, for these wait for one another.
@@ -24,10 +28,14 @@ def sample_blocks(launch: ResolvedLaunch, count: int = BLOCKS, *, seed: int = _S
         launch: a resolved launch.
         count: blocks wanted; fewer where the grid is smaller, more where clusters ask for it.
         seed: of the places within the strata.
+        together: at least that many neighbours in a row (`TOGETHER` for kernels whose blocks exchange data: the
+            last of a group to finish may have more to do, which a lone block never shows); two rows or more.
     """
     total = launch.grid[0] * launch.grid[1] * launch.grid[2]
     if launch.cooperative or total <= count:
         return tuple(range(total))
+    if together > 1 and launch.cluster == (1, 1, 1):
+        return _rows(total, count, together, seed)
     cluster = launch.cluster[0] * launch.cluster[1] * launch.cluster[2]
     places = _places(max(2, -(-count // cluster)), seed)
     clusters = total // cluster
@@ -40,6 +48,13 @@ def _places(count: int, seed: int) -> list[float]:
     rng = random.Random(seed)
     inner = [(i + rng.random()) / count for i in range(1, count - 1)]
     return [0.0, *inner, 1.0 - 1e-9]
+
+
+def _rows(total: int, count: int, together: int, seed: int) -> tuple[int, ...]:
+    """Rows of `together` blocks, each beginning at a multiple of it."""
+    rows = max(1, total // together)
+    chosen = sorted({min(rows - 1, int(place * rows)) for place in _places(max(2, -(-count // together)), seed)})
+    return tuple(block for row in chosen for block in range(row * together, min(total, (row + 1) * together)))
 
 
 def _members(launch: ResolvedLaunch, index: int) -> list[int]:

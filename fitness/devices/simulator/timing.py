@@ -6,23 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from fitness.devices.device import Checks, Execution, Inputs, Measurement, Program, Timeable
+from fitness.compiler.ptx import communicates
+from fitness.devices.device import Checks, Execution, Inputs, Measurement, Program, Timeable, TimingError
 from fitness.devices.simulator.cost import LaunchTime, modelled_time
 from fitness.devices.simulator.counters import CounterError, LaunchCounters
 from fitness.devices.simulator.limiter import sentence
-from fitness.devices.simulator.sampling import BLOCKS, sample_blocks
+from fitness.devices.simulator.sampling import BLOCKS, TOGETHER, sample_blocks
 from fitness.gpu import Gpu
 
 STEPS = 50_000_000
 
 
-class CostRunError(RuntimeError):
+class CostRunError(TimingError):
     """A program did not finish while it was costed; `execution` says why. A verdict on the kernel, for the caller."""
-
-    def __init__(self, execution: Execution) -> None:
-        first = execution.findings[0].message if execution.findings else execution.ended
-        super().__init__(f"costing run ended with {execution.ended!r}: {first}")
-        self.execution = execution
 
 
 class Runner(Protocol):
@@ -91,7 +87,10 @@ def program_time(runner: Runner, subject: Timeable, *, blocks: int = BLOCKS) -> 
 
 
 def _run(runner: Runner, program: Program, inputs: Inputs, blocks: int) -> Sequence[LaunchCounters]:
-    chosen = tuple(sample_blocks(launch, blocks) for launch in program.launches)
+    chosen = tuple(
+        sample_blocks(launch, blocks, together=TOGETHER if communicates(program.compiled.ptx, launch.entry) else 1)
+        for launch in program.launches
+    )
     checks = Checks(races=False, uninitialised=False, counters=True, blocks=chosen, steps=STEPS)
     execution = runner.run(program, inputs, checks)
     if execution.ended != "finished":

@@ -36,3 +36,10 @@ def test_clusters_are_taken_whole() -> None:
         clusters[where] = clusters.get(where, 0) + 1
     assert set(clusters.values()) == {4}
     assert len(chosen) == 16
+
+
+def test_blocks_that_exchange_data_are_taken_in_rows() -> None:
+    chosen = sample_blocks(launch((128, 1, 1)), together=12)
+    assert chosen == (*range(12), *range(108, 120))
+    assert sample_blocks(launch((20, 1, 1)), together=12) == tuple(range(12))
+    assert len(sample_blocks(launch((1000, 1, 1)), 36, together=12)) == 36
