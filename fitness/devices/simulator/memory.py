@@ -183,7 +183,7 @@ class Memory(Reports):
         else:
             index = relative >> site.shift
         if self.observers:
-            self.changes = lambda: self._differs(region.views, index, values, site)
+            self.changes = lambda: self._differs(region.views, index, values, site, context.n)
             for observer in self.observers:
                 observer.global_(context, region, spread(relative, context), site, site.bytes)
             self.changes = None
@@ -192,7 +192,7 @@ class Memory(Reports):
             taints = None
         self._deposit(region.views, region.shadow, index, values, taints, site)
         if self.races is not None and self.races.collided is not None:
-            self.races.settle(context, self._differs(region.views, index, values, site), site)
+            self.races.settle(context, self._differs(region.views, index, values, site, context.n), site)
 
     def check_writable(self, context: Context, region: Region, relative: Value, site: Site) -> None:
         """Inputs and constants must not be written.
@@ -277,22 +277,24 @@ class Memory(Reports):
         relative = self.offsets(context, address, site, window)
         index = self._index(context, relative, site, window)
         if self.observers and window.space == "shared":
-            self.changes = lambda: self._differs(window.views, index, values, site)
+            self.changes = lambda: self._differs(window.views, index, values, site, context.n)
             for observer in self.observers:
                 observer.shared(context, spread(relative, context), site, site.bytes)
             self.changes = None
         self._deposit(window.views, window.shadow, index, values, taints, site)
         if self.races is not None and self.races.collided is not None and window.space == "shared":
-            self.races.settle(context, self._differs(window.views, index, values, site), site)
+            self.races.settle(context, self._differs(window.views, index, values, site, context.n), site)
 
-    def _differs(self, views: dict[int, Array], index: Any, values: tuple[Value, ...], site: Site) -> NDArray[np.bool_]:
+    def _differs(
+        self, views: dict[int, Array], index: Any, values: tuple[Value, ...], site: Site, lanes: int
+    ) -> NDArray[np.bool_]:
         """Lanes whose stored value is not what memory holds now."""
-        places = np.broadcast_to(index, np.broadcast_shapes(np.shape(index), *(np.shape(v) for v in values)))
-        differs = np.zeros(places.shape, dtype=bool)
+        places = np.broadcast_to(index, lanes)
+        differs = np.zeros(lanes, dtype=bool)
         flat = views[site.width]
         for place, value in enumerate(values):
             held = flat.take(places * site.count + place)
-            given = np.broadcast_to(value, places.shape)
+            given = np.broadcast_to(value, lanes)
             differs |= held != np.ascontiguousarray(given).view(held.dtype)
         return differs
 

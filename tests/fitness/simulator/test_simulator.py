@@ -147,7 +147,9 @@ def test_unknown_instruction_is_unsupported_and_named() -> None:
 
 def test_empty_buffers_and_empty_outputs_are_fine() -> None:
     source = """
-    extern "C" __global__ void none(const float* x, float* y, int n) { if (threadIdx.x < n) y[threadIdx.x] = x[threadIdx.x]; }
+    extern "C" __global__ void none(const float* x, float* y, int n) {
+      if (threadIdx.x < n) y[threadIdx.x] = x[threadIdx.x];
+    }
     """
     empty = np.zeros(0, np.float32)
     clean(run(source, launch("none", 1, 32, "x", "y", 0), {"x": empty}, {"y": empty}))
