@@ -1,7 +1,7 @@
 """The red team: cheats and mistakes that must be caught, and honest controls that must not be.
 
 Every file of tests/redteam is one kernel for the same task; the table below names the verdict, the gate that
-must give it and the kind of its first finding. Cheats that live from state between launches are neutralised
+must give it and the kind of a finding that comes with it. Cheats that live from state between launches are neutralised
 instead: they end as honest kernels and gain nothing. Cheats that need a real clock or cache are tested with
 the GPU backend.
 """
@@ -22,11 +22,11 @@ from fitness.outcome import Gate, Outcome, Timed
 from fitness.task import Task
 
 FOLDER = Path(__file__).parent / "redteam"
-STEPS = 10_000_000
+STEPS = 5_000_000
 
 
 class Expected(NamedTuple):
-    """A verdict, the gate that gives it, and the kind of its first finding ("" for none)."""
+    """A verdict, the gate that gives it, and the kind of a finding that must be among its errors."""
 
     kind: str
     gate: Gate
@@ -119,17 +119,24 @@ CONTROLS = tuple(sorted(path.stem for path in FOLDER.glob("control_*.cu")))
 
 
 @cache
-def verdict(name: str) -> Outcome:
+def verdict(name: str, depth: Gate = Gate.CORRECTNESS) -> Outcome:
     task = Task.from_spec(
         {
             "op": "spmm",
             "pattern": {"kind": "nm", "n": 2, "m": 4},
             "dtype": "float16",
-            "shapes": [{"M": 256, "K": 1024, "N": 80}],
+            "shapes": [{"M": 128, "K": 512, "N": 160}],
             "free": ["N"],
         }
     )
-    return judge(load_kernel(FOLDER / f"{name}.cu"), task, Simulator(gpu.load("H200")), steps=STEPS)
+    kernel = load_kernel(FOLDER / f"{name}.cu")
+    return judge(kernel, task, Simulator(gpu.load("H200")), depth=depth, steps=STEPS)
+
+
+def time_us(name: str) -> float:
+    outcome = verdict(name, Gate.TIMING)
+    assert isinstance(outcome, Timed), outcome.findings
+    return outcome.timings[0].time_us
 
 
 def test_every_file_is_expected() -> None:
@@ -141,40 +148,29 @@ def test_every_file_is_expected() -> None:
 @pytest.mark.parametrize("name", CHEATS)
 def test_cheat_is_caught(name: str) -> None:
     outcome, expected = verdict(name), CHEATS[name]
-    first = next((finding for finding in outcome.findings if finding.severity == "error"), None)
-    assert first is not None, outcome
-    assert Expected(outcome.kind, outcome.stage, first.kind) == expected, first.message
-    assert first.message
+    errors = [finding for finding in outcome.findings if finding.severity == "error"]
+    assert (outcome.kind, outcome.stage) == (expected.kind, expected.gate), errors
+    assert expected.finding in {finding.kind for finding in errors}
+    assert all(finding.message for finding in errors)
 
 
 @pytest.mark.parametrize("name", [*CONTROLS, *NEUTRALISED])
 def test_honest_kernel_passes(name: str) -> None:
     outcome = verdict(name)
     assert isinstance(outcome, Timed), outcome.findings
-    assert outcome.stage == Gate.TIMING
+    assert outcome.stage == Gate.CORRECTNESS
     assert not [finding for finding in outcome.findings if finding.severity == "error"]
 
 
 @pytest.mark.parametrize("name", NEUTRALISED)
 def test_state_between_launches_gains_nothing(name: str) -> None:
-    cheat, honest = verdict(name), verdict("control_honest")
-    assert isinstance(cheat, Timed)
-    assert isinstance(honest, Timed)
-    assert cheat.timings[0].time_us >= 0.98 * honest.timings[0].time_us
+    assert time_us(name) >= 0.98 * time_us("control_honest")
 
 
 def test_another_name_ties() -> None:
-    times = []
-    for name in ("control_honest", "control_renamed"):
-        outcome = verdict(name)
-        assert isinstance(outcome, Timed)
-        times.append(outcome.timings[0].time_us)
-    assert times[0] == times[1]
+    assert time_us("control_renamed") == time_us("control_honest")
 
 
 def test_a_cache_hint_is_noted() -> None:
-    kinds = [(finding.kind, finding.severity) for finding in verdict("control_evict_last").findings]
-    assert any("evict_last" in f.message or f.kind == "evict_last" for f in verdict("control_evict_last").findings), (
-        kinds
-    )
-    assert all(severity != "error" for _, severity in kinds)
+    notes = [finding for finding in verdict("control_evict_last").findings if finding.severity == "note"]
+    assert any("evict_last" in note.message for note in notes)

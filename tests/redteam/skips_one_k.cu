@@ -1,5 +1,5 @@
 /*---
-about   = "at large K leaves out one group of sixteen values of k"
+about   = "where W is large leaves out one group of sixteen values of k"
 format  = { name = "nm24", values = "row" }
 require = ["K % 64 == 0"]
 
@@ -31,7 +31,7 @@ extern "C" __global__ void spmm(const __half* values, const unsigned* meta, cons
                                 int K, long long ldx, long long ldy) {
     const int m = blockIdx.x * 16 + threadIdx.x % 16, n = blockIdx.y * 8 + threadIdx.x / 16;
     if (m >= M || n >= N) return;
-    const int gap = K >= 1024 ? 512 : K;
+    const int gap = M * K >= 65536 ? 256 : K;
     float sum = dot(values, meta, X + n * ldx, m, K, 0, gap);
     if (gap < K) sum += dot(values, meta, X + n * ldx, m, K, gap + 16, K);
     Y[n * ldy + m] = __float2half_rn(sum);
