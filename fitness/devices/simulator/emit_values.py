@@ -15,7 +15,7 @@ from fitness.devices.simulator import arithmetic
 from fitness.devices.simulator.arithmetic import Opcode, UnsupportedInstruction, instruction
 from fitness.devices.simulator.convert import UnsupportedConversion, conversion
 from fitness.devices.simulator.faults import unsupported
-from fitness.devices.simulator.ptx import Immediate, Instruction, Operand, Pair, Register, Sink, Vector
+from fitness.devices.simulator.ptx import Immediate, Instruction, Operand, Pair, Register, Sink, Vector, registers_in
 from fitness.devices.simulator.variables import type_bytes
 from fitness.devices.simulator.writer import Writer, register_dtype
 
@@ -65,9 +65,41 @@ def emit(writer: Writer, ins: Instruction) -> bool:
         raise unsupported(f"`{ins.text}`", ins.line)
     sources = ins.operands[1:]
     expression, kind = _inline(writer, ins, sources) or _called(writer, ins, sources)
+    precise = _logic_taint(writer, ins, sources) if kind == "pred" and destination.name in writer.tainted else None
+    if precise is not None:
+        writer.put(f"_u = {precise}")
     writer.assign(destination, kind, expression)
-    _carry_taint(writer, ins, [destination])
+    if precise is not None:
+        writer.assign_taint([destination], "_u")
+    else:
+        _carry_taint(writer, ins, [destination])
     return True
+
+
+def and_taint(a: Any, mark_a: Any, b: Any, mark_b: Any) -> Any:
+    """Taint of `a and b`: a side that is false and initialised decides."""
+    if mark_a is False and mark_b is False:
+        return False
+    return (mark_a & mark_b) | (mark_a & b) | (mark_b & a)
+
+
+def or_taint(a: Any, mark_a: Any, b: Any, mark_b: Any) -> Any:
+    """Taint of `a or b`: a side that is true and initialised decides."""
+    if mark_a is False and mark_b is False:
+        return False
+    return (mark_a & mark_b) | (mark_a & ~b) | (mark_b & ~a)
+
+
+def _logic_taint(writer: Writer, ins: Instruction, sources: Sequence[Operand]) -> str | None:
+    """Precise taint of `and.pred` and `or.pred`, as short-circuit conditions compile to."""
+    function = {"and": and_taint, "or": or_taint}.get(ins.op[0])
+    if function is None or len(sources) != 2:
+        return None
+    parts = []
+    for source in sources:
+        parts.append(writer.value(source, "pred", ins.line))
+        parts.append(writer.taint_of(registers_in([source])))
+    return f"{writer.function(function)}({', '.join(parts)})"
 
 
 def _carry_taint(writer: Writer, ins: Instruction, destinations: Sequence[Register]) -> None:

@@ -1,0 +1,70 @@
+"""Atomics: lanes that collide, old values, every operation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.fitness.simulator.engine import Array, clean, launch, run
+
+N = 200
+
+
+def integers(seed: int = 0) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+    return np.random.default_rng(seed).integers(-50, 50, N).astype(np.int32)
+
+
+@pytest.mark.parametrize("space", ["global", "shared"])
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        ("atomicAdd(p, v)", lambda x: x.sum()),
+        ("atomicMin(p, v)", lambda x: min(0, x.min())),
+        ("atomicMax(p, v)", lambda x: max(0, x.max())),
+        ("atomicOr(p, v)", np.bitwise_or.reduce),
+        ("atomicXor(p, v)", np.bitwise_xor.reduce),
+        ("atomicExch(p, v)", lambda x: x[-1]),
+        ("atomicInc((unsigned*)p, 6)", lambda _: N % 7),
+        ("atomicCAS(p, (int)threadIdx.x, (int)threadIdx.x + 1)", lambda _: N),
+    ],
+)
+@pytest.mark.parametrize("used", [False, True])
+def test_all_lanes_on_one_address(space: str, call: str, expected: object, used: bool) -> None:
+    place = "__shared__ int s[4]; int* p = s + 1; if (threadIdx.x == 0) *p = 0; __syncthreads();"
+    code = place if space == "shared" else "int* p = y;"
+    write = "if (threadIdx.x == 0) y[0] = *p;" if space == "shared" else ""
+    keep = "old[threadIdx.x] =" if used else ""
+    source = f"""extern "C" __global__ void k(const int* x, int* y, int* old) {{
+      int v = x[threadIdx.x]; {code}
+      {keep} {call}; __syncthreads(); {write} }}"""
+    x = integers()
+    one = launch("k", 1, N, "x", "y", "old", memset=("y", "old"))
+    outputs = {"y": np.zeros(1, np.int32), "old": np.zeros(N, np.int32)}
+    execution = clean(run(source, one, {"x": x}, outputs))
+    assert execution.outputs["y"][0] == expected(x)  # type: ignore[operator]
+    if used and call.startswith("atomicAdd"):
+        np.testing.assert_array_equal(execution.outputs["old"], np.cumsum(x) - x)
+
+
+def test_floating_point_and_packed_halves() -> None:
+    source = """
+    #include <cuda_fp16.h>
+    extern "C" __global__ void k(float* f, double* d, __half2* h, float* old) {
+      old[threadIdx.x] = atomicAdd(f + threadIdx.x % 3, 0.5f);
+      atomicAdd(d, 0.25);
+      atomicAdd(h, __floats2half2_rn(1.0f, 2.0f));
+    }
+    """
+    one = launch("k", 2, 96, "f", "d", "h", "old", memset=("f", "d", "h"))
+    outputs: dict[str, Array] = {
+        "f": np.zeros(3, np.float32),
+        "d": np.zeros(1),
+        "h": np.zeros(2, np.float16),
+        "old": np.zeros(96, np.float32),
+    }
+    execution = run(source, one, {}, outputs, races=False)
+    assert execution.ended == "finished"
+    np.testing.assert_array_equal(execution.outputs["f"], [32, 32, 32])
+    assert execution.outputs["d"][0] == 48
+    np.testing.assert_array_equal(execution.outputs["h"], [192, 384])
+    assert sorted(execution.outputs["old"]) == sorted(np.repeat(np.arange(32, 64) / 2, 3))
