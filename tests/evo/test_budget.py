@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evo.budget import Budget, BudgetError
@@ -59,6 +59,7 @@ def test_unlimited_and_overspent() -> None:
     assert [line.kind for line in budget.lines()] == ["evaluations", "minutes", "gpu_minutes", "tokens", "usd"]
 
 
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 20), st.booleans()), max_size=40))
 def test_never_overshoots(work: list[tuple[int, bool]]) -> None:
     budget = Budget(BudgetSection(evaluations=50), Clock())

@@ -23,10 +23,8 @@ class Clock:
 def session(pool: fakes.FakePool, clock: Clock | None = None) -> Session:
     archive = Archive.memory()
     run = RunRecord("", "fake", {}, 7, "simulator", "H200", "sm_90a", "modelled", "0", None, {}, "running", "2026")
-    made = Session(
-        EXPERIMENT, archive, archive.add_run(run), pool, fakes.Watcher(), Budget(EXPERIMENT.budget, clock or Clock())
-    )
-    return made
+    budget = Budget(EXPERIMENT.budget, clock or Clock())
+    return Session(EXPERIMENT, archive, archive.add_run(run), pool, fakes.Watcher(), budget)
 
 
 def plans(count: int, first: int = 0) -> list[Plan]:

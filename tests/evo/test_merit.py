@@ -3,7 +3,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evo import merit
@@ -16,6 +16,7 @@ def timing(time_us: float, high_us: float | None = None, clock: str = "modelled"
     return Timing({"N": n}, clock, time_us, time_us, high_us or time_us, 1.0, 1.0, 1.0)  # type: ignore[arg-type]
 
 
+@settings(max_examples=40, deadline=None)
 @given(times)
 def test_the_mean_lies_between_the_extremes(values: list[float]) -> None:
     mean = merit.geometric_mean(values)
@@ -37,6 +38,7 @@ def test_fitness_is_the_upper_bound_of_checked_times_only() -> None:
     assert merit.fitness_us(Timed(Gate.SMALL_RUN)) is None
 
 
+@settings(max_examples=40, deadline=None)
 @given(times)
 def test_speedup_over_itself_is_one_and_inverts(values: list[float]) -> None:
     ours = [timing(value, n=n) for n, value in enumerate(values)]

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evo.archive import codec
@@ -46,6 +46,7 @@ outcomes = st.one_of(
 )
 
 
+@settings(max_examples=50, deadline=None)
 @given(outcomes)
 def test_every_outcome_comes_back_exactly(outcome: Outcome) -> None:
     row = json.loads(json.dumps(codec.outcome_row(outcome), allow_nan=False))
