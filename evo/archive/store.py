@@ -250,15 +250,20 @@ class Archive:
 
     @_guarded
     def find(self, words: str, limit: int = 20) -> list[tuple[str, int, str]]:
-        """Candidates whose reason or kernel source has all `words`: (run_id, n, reason), best match first."""
+        """Candidates whose reason or kernel source has all `words`: (run_id, n, reason).
+
+        Matches of the reason come first, then those of the source; the best match first in both.
+        """
         query = " ".join('"' + word.replace('"', '""') + '"' for word in words.split())
         if not query:
             return []
         rows = self._rows(
-            "select c.run_id, c.n, c.reason from candidates c join candidates_fts f on f.rowid = c.rowid"
-            " where candidates_fts match :query"
-            " union select c.run_id, c.n, c.reason from candidates c join kernels k on k.id = c.kernel_id"
-            " join kernels_fts g on g.rowid = k.rowid where kernels_fts match :query limit :limit",
+            "select run_id, n, reason, min(place) as place, rank from ("
+            " select c.run_id, c.n, c.reason, 0 as place, f.rank from candidates c join candidates_fts f"
+            " on f.rowid = c.rowid where candidates_fts match :query"
+            " union all select c.run_id, c.n, c.reason, 1, g.rank from candidates c join kernels k"
+            " on k.id = c.kernel_id join kernels_fts g on g.rowid = k.rowid where kernels_fts match :query)"
+            " group by run_id, n order by place, rank, run_id, n limit :limit",
             query=query,
             limit=limit,
         )

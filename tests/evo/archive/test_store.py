@@ -128,7 +128,11 @@ def test_words_are_found_in_reasons_and_sources(archive: Archive) -> None:
     archive.add_entries(run, [candidate(0), candidate(1, "slow"), candidate(2, parents=(0,), A=2)])
     assert {n for _, n, _ in archive.find("because fast")} == {0, 2}
     assert [n for _, n, _ in archive.find("slow")] == [1]
-    assert {n for _, n, _ in archive.find("__global__")} == {0, 1, 2}
+    archive.add_entries(run, [dataclasses.replace(candidate(3, "slow"), reason="unlike any other")])
+    archive.add_entries(run, [dataclasses.replace(candidate(4, A=8), reason="as slow as ever")])
+    assert [n for _, n, _ in archive.find("slow")] == [1, 4, 3]  # said in the reason before said in the source
+    assert len(archive.find("slow", limit=2)) == 2
+    assert {n for _, n, _ in archive.find("__global__")} == {0, 1, 2, 3, 4}
     assert archive.find('"; drop table runs') == []
     assert archive.find("  ") == []
 
