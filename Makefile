@@ -28,4 +28,4 @@ smoke:
 # The picture at the top of the README: a real run, then its plot.
 plot:
 	$(PYTHON) -m evo.run experiments/nm24.toml
-	$(PYTHON) -m evo plot nm24 --out docs/images --name nm24
+	$(PYTHON) -m evo plot nm24 --out docs/images --name nm24 --format png --format pdf
