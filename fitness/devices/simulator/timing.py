@@ -11,6 +11,7 @@ from fitness.devices.device import Checks, Execution, Inputs, Measurement, Progr
 from fitness.devices.simulator.cost import LaunchTime, modelled_time
 from fitness.devices.simulator.counters import CounterError, LaunchCounters
 from fitness.devices.simulator.limiter import sentence
+from fitness.devices.simulator.path import loops
 from fitness.devices.simulator.sampling import BLOCKS, TOGETHER, sample_blocks
 from fitness.gpu import Gpu
 
@@ -50,7 +51,8 @@ def model_program(runner: Runner, subject: Timeable, *, blocks: int = BLOCKS) ->
 
     Args:
         runner: the simulator.
-        subject: the program at full size and, if K is reducible, at two or more reduced K.
+        subject: the program at full size and, if K is reducible, at two reduced K. The full size is run where
+            there are none or where costs are not linear in K.
         blocks: simulated per launch.
 
     Raises:
@@ -67,8 +69,9 @@ def model_program(runner: Runner, subject: Timeable, *, blocks: int = BLOCKS) ->
 
 def program_time(runner: Runner, subject: Timeable, *, blocks: int = BLOCKS) -> ProgramTime:
     """The same with everything the model knows about each launch (arguments as of `model_program`)."""
-    variants = subject.reduced or ((1.0, subject.program, subject.inputs),)
-    runs = [(scale, _run(runner, program, inputs, blocks)) for scale, program, inputs in variants]
+    runs = [(scale, _run(runner, program, inputs, blocks)) for scale, program, inputs in subject.reduced]
+    if not runs or not all(map(linear_in_k, runs[0][1], runs[-1][1])):
+        runs = [(1.0, _run(runner, subject.program, subject.inputs, blocks))]
     launches = subject.program.launches
     if any(len(counters) != len(launches) for _, counters in runs):
         raise CounterError("a program at reduced K has other launches than at full K")
@@ -84,6 +87,20 @@ def program_time(runner: Runner, subject: Timeable, *, blocks: int = BLOCKS) -> 
         for i, launch in enumerate(launches)
     )
     return ProgramTime(times, _memsets(runner.gpu, subject))
+
+
+def linear_in_k(low: LaunchCounters, high: LaunchCounters) -> bool:
+    """Whether two reduced K lie on one line with the full K: the same warps did the same, only more often.
+
+    Where K is so small that warps or pipeline stages stay idle, costs do not grow in proportion: the traces
+    then differ in more than the repetitions of their loops, or some warp has not run some basic block.
+    """
+    if low.executions.shape != high.executions.shape or ((low.executions > 0) != (high.executions > 0)).any():
+        return False
+    return all(
+        [blocks for blocks, _ in loops(a.tolist())] == [blocks for blocks, _ in loops(b.tolist())]
+        for (_, a), (_, b) in zip(low.traces, high.traces, strict=True)
+    )
 
 
 def _run(runner: Runner, program: Program, inputs: Inputs, blocks: int) -> Sequence[LaunchCounters]:
