@@ -31,6 +31,7 @@ _WARP_EPOCH = 24  # 20 bits: warp epoch
 _MANY = np.int64(1 << 23)  # several lanes of the warp read it
 _ATOMIC = np.int64(1 << 22)
 _LANE = np.int64((1 << 22) - 1)
+_LOG_LIMIT = 512
 
 
 class _History:
@@ -43,6 +44,19 @@ class _History:
         self.reader: Stamps = np.zeros(granules, dtype=np.int64)
         self.reader_site: NDArray[np.int32] = np.zeros(granules, dtype=np.int32)
         self.stranger: Stamps = np.zeros(granules, dtype=np.int64)  # a reader of another warp than `reader`'s
+        #: Reads not entered yet: most are forgotten at the next barrier, before any write could race with them.
+        self.log: list[_Read] = []
+
+
+class _Read(NamedTuple):
+    """A read that is yet to be entered into the history."""
+
+    context: Context
+    relative: NDArray[np.int64]
+    bytes_each: int
+    site: Site
+    stamps: Stamps
+    epochs: Stamps
 
 
 class _Access(NamedTuple):
@@ -87,6 +101,7 @@ class Races:
         self._numbers += chunk.blocks.tolist()
         self._stamps.clear()
         self._version = 0
+        self.quiet = True
 
     # ---- order
 
@@ -94,6 +109,8 @@ class Races:
         """A barrier of all blocks (None) or of some completed."""
         if slots is None:
             self.epochs += 1
+            self.shared_history.log.clear()
+            self.quiet = True
         else:
             self.epochs[slots] += 1
         self._version += 1
@@ -119,9 +136,34 @@ class Races:
 
     def shared(self, context: Context, relative: NDArray[np.int64], site: Site, bytes_each: int) -> None:
         """Lanes touch shared memory."""
-        first = (relative + context.slot * context.chunk.shared_stride) >> self.shift
+        history = self.shared_history
+        self.collided = None
+        if site.verb == "reads" and not site.atomic:
+            history.log.append(_Read(context, relative, bytes_each, site, *self._now(context)))
+            if len(history.log) > _LOG_LIMIT:
+                self._enter_reads(history)
+            if self.quiet:
+                return  # nothing has been written since all blocks met at a barrier
+        elif history.log:
+            self._enter_reads(history)
+        if site.verb != "reads":
+            self.quiet = False
         count = bytes_each >> self.shift
-        self._access(self.shared_history, context, _spread(first, count), count, site)
+        self._access(history, context, self._granules(context, relative, bytes_each), count, site)
+
+    def _granules(self, context: Context, relative: NDArray[np.int64], bytes_each: int) -> NDArray[np.int64]:
+        first = (relative + context.slot * context.chunk.shared_stride) >> self.shift
+        return _spread(first, bytes_each >> self.shift)
+
+    def _enter_reads(self, history: _History) -> None:
+        for read in history.log:
+            count = read.bytes_each >> self.shift
+            stamps, epochs = read.stamps, read.epochs
+            if count > 1:
+                stamps, epochs = np.repeat(stamps, count), np.repeat(epochs, count)
+            granules = self._granules(read.context, read.relative, read.bytes_each)
+            self._read(history, granules, stamps, epochs, read.site)
+        history.log.clear()
 
     def global_(
         self, context: Context, region: Region, relative: NDArray[np.int64], site: Site, bytes_each: int
@@ -150,7 +192,7 @@ class Races:
         self.collided = None
         self._judge(history, history.writer, now, "written")
         if site.verb == "reads":
-            if not site.atomic:
+            if not site.atomic and history.buffer:
                 self._read(history, granules, stamps, epochs, site)
             return
         self._judge(history, history.reader, now, "read")
