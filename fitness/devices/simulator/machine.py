@@ -203,6 +203,7 @@ class Machine:
         """
         self.barriers.begin(chunk)
         self.copies.begin(chunk)
+        self.memory.places.clear()
         if self.races is not None:
             self.races.begin(chunk)
         self.pending.clear()

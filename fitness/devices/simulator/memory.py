@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fitness.devices.simulator.faults import Findings, Stop, finding
 from fitness.devices.simulator.lanes import Context, Value
+from fitness.devices.simulator.places import Places
 from fitness.devices.simulator.regions import (
     LOCAL_WINDOW,
     SHARED_WINDOW,
@@ -42,6 +43,7 @@ class Memory(Reports):
         self.findings, self.track = findings, track
         self.windows: dict[str, Window] = {}
         self.observers: list[Observer] = []
+        self.places = Places()
         self.races: Any = None
         #: While observers see a store: tells the lanes whose value differs from what memory holds before it.
         self.changes: Callable[[], NDArray[np.bool_]] | None = None
@@ -156,7 +158,26 @@ class Memory(Reports):
             first = int(np.argmax(bad))
             raise self.misaligned(context, context.lanes[first], int(absolute[first]), site, region)
 
+    def _quick(self, context: Context, address: Value, site: Site) -> tuple[Region, Any] | None:
+        """Buffer and element indices where nothing is odd and no observer asks for byte offsets."""
+        if self.observers or not isinstance(address, np.ndarray):
+            return None
+        place = self.places.of(address, context)
+        region = site.region
+        if region is None or not region.base <= place.low + site.offset < region.end:
+            region = self.find(place.low + site.offset)
+            if region is None:
+                return None
+        if not place.fits(site.offset, site.bytes, site.mask, region.base, region.end):
+            return None
+        site.remember(region)
+        index = place.in_region(region, site.shift)
+        return region, index + (site.offset >> site.shift) if site.offset else index
+
     def _load_region(self, context: Context, address: Value, site: Site) -> tuple[Value, ...]:
+        quick = self._quick(context, address, site)
+        if quick is not None:
+            return self._fetch(quick[0].views, quick[0].shadow, quick[1], site)
         found = self.locate(context, address, site)
         if found is None:
             return self._load_parts(context, address, site)
@@ -259,11 +280,26 @@ class Memory(Reports):
         return np.asarray((relative >> np.uint32(site.shift)) + base)
 
     def _load_window(self, context: Context, address: Value, site: Site, window: Window) -> tuple[Value, ...]:
-        relative = self.offsets(context, address, site, window)
-        if self.observers and window.space == "shared":
+        relative, index = self._window_place(context, address, site, window)
+        if relative is not None:
             for observer in self.observers:
                 observer.shared(context, spread(relative, context), site, site.bytes)
-        return self._fetch(window.views, window.shadow, self._index(context, relative, site, window), site)
+        return self._fetch(window.views, window.shadow, index, site)
+
+    def _window_place(self, context: Context, address: Value, site: Site, window: Window) -> tuple[Value | None, Any]:
+        """Byte offsets into the window (None where nobody asks for them) and element indices."""
+        watched = bool(self.observers) and window.space == "shared"
+        if isinstance(address, np.ndarray):
+            place = self.places.of(address, context)
+            if place.fits(site.offset, site.bytes, site.mask, window.start, window.start + window.size):
+                index = place.in_window(window, site.shift)
+                index = index + (site.offset >> site.shift) if site.offset else index
+                if not watched:
+                    return None, index
+                low = (window.start - site.offset) % (1 << (8 * address.dtype.itemsize))
+                return address - address.dtype.type(low), index
+        relative = self.offsets(context, address, site, window)
+        return relative if watched else None, self._index(context, relative, site, window)
 
     def _store_window(
         self,
@@ -274,9 +310,8 @@ class Memory(Reports):
         site: Site,
         window: Window,
     ) -> None:
-        relative = self.offsets(context, address, site, window)
-        index = self._index(context, relative, site, window)
-        if self.observers and window.space == "shared":
+        relative, index = self._window_place(context, address, site, window)
+        if relative is not None:
             self.changes = lambda: self._differs(window.views, index, values, site, context.n)
             for observer in self.observers:
                 observer.shared(context, spread(relative, context), site, site.bytes)
