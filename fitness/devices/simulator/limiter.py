@@ -22,7 +22,7 @@ _NAMES = {
     "shuffle": "shuffle",
     "tensor": "tensor-core",
     "lsu": "load/store-issue",
-    "wavefronts": "shared-memory",
+    "wavefronts": "L1/shared-memory",
     "atomics": "atomics",
     "block starts": "block-start",
     "launch": "launch",
@@ -105,16 +105,18 @@ def _latency(time: LaunchTime) -> str:
 
 
 def _shared(time: LaunchTime) -> str:
-    sites = [site for site in time.sites if site.kind in SHARED_KINDS and site.requests]
+    sites = [site for site in time.sites if site.kind in SHARED_KINDS | GLOBAL_KINDS and site.requests]
     worst = max(sites, key=lambda site: site.wavefronts - site.ideal_wavefronts, default=None)
     if worst is None or worst.wavefronts < _WORTH_SAYING * worst.ideal_wavefronts:
-        return "no bank conflicts, the volume itself"
+        return "the volume itself, no conflicts"
+    if worst.kind in GLOBAL_KINDS:
+        return _sectors(time)
     asked, possible = worst.wavefronts / worst.requests, worst.ideal_wavefronts / worst.requests
     return f"{asked:.1f} wavefronts per request where {possible:.1f} are possible{_line(worst)}"
 
 
 def _issue(time: LaunchTime) -> str:
-    return f"{time.demand.issued:.0f} instructions per warp and {time.demand.lanes:.0f} active lanes of 32"
+    return f"{time.demand.issued:.0f} instructions per block, {time.demand.lanes:.0f} active lanes of 32"
 
 
 def _atomics(time: LaunchTime) -> str:
