@@ -22,6 +22,10 @@ _MATRIX_ROW_BYTES = 16
 _BUFFERS = frozenset({"input", "output", "workspace"})
 
 
+#: Basic blocks, and (kind, line, bytes per lane, cached in L1) of every site.
+StaticView = tuple[tuple[tuple[Op, ...], ...], list[tuple[str, int, int, bool]]]
+
+
 class Counting:
     """Observer that fills a tally for one launch.
 
@@ -33,6 +37,7 @@ class Counting:
         blocks_simulated: of those, run.
         warps_per_block: ceil(threads / 32).
         buffers: name -> bytes of the global buffers.
+        static: `static_view` of graph and sites, where it is at hand.
     """
 
     sees_landing = False  # a `cp.async` counts where it is issued, not again where it lands
@@ -47,14 +52,15 @@ class Counting:
         blocks_simulated: int,
         warps_per_block: int,
         buffers: Mapping[str, int],
+        static: StaticView | None = None,
     ) -> None:
-        described = _described(graph, sites)
+        code, described = static or static_view(graph, sites)
         self._atomic = {index for index, site in enumerate(described) if site[0].startswith("atomic")}
         #: Lane number of the first lane of the chunk now running.
         self.lane_base = 0
         self.tally = Tally(
             name,
-            static_code(graph, sites),
+            code,
             described,
             blocks_total=blocks_total,
             blocks_simulated=blocks_simulated,
@@ -83,6 +89,11 @@ class Counting:
         else:
             write = site.verb == "writes"
             self.tally.global_access(site.index, region.name, offsets, lanes, write=write, bytes_per_lane=bytes_each)
+
+
+def static_view(graph: Graph, sites: Sequence[Site]) -> StaticView:
+    """The entry's basic blocks and memory sites as the tally wants them; the same for every launch."""
+    return static_code(graph, sites), _described(graph, sites)
 
 
 def static_code(graph: Graph, sites: Sequence[Site]) -> tuple[tuple[Op, ...], ...]:

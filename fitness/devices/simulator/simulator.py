@@ -29,7 +29,7 @@ from fitness.devices.simulator.allocator import keep_freed_memory
 from fitness.devices.simulator.atomics import Atomics
 from fitness.devices.simulator.codegen import Kernel, generate
 from fitness.devices.simulator.copies import Copies
-from fitness.devices.simulator.counting import Counting
+from fitness.devices.simulator.counting import Counting, StaticView, static_view
 from fitness.devices.simulator.faults import Ended, Findings, Stop, unsupported
 from fitness.devices.simulator.lanes import Chunk
 from fitness.devices.simulator.layout import Layout, module_variables
@@ -66,6 +66,12 @@ def _module(digest: str, text: str) -> ptx.Module:
 def _kernel(text: str, entry: str, track: bool) -> Kernel:
     digest = hashlib.sha256(text.encode()).hexdigest()
     return generate(_module(digest, text), entry, track=track)
+
+
+@functools.lru_cache(maxsize=128)
+def _static(text: str, entry: str, track: bool) -> StaticView:
+    kernel = _kernel(text, entry, track)
+    return static_view(kernel.graph, kernel.sites)
 
 
 @dataclass
@@ -242,6 +248,7 @@ class _Run:
                 blocks_simulated=len(blocks),
                 warps_per_block=-(-threads // 32),
                 buffers={name: region.size for name, region in self.buffers.items()},
+                static=_static(self.program.compiled.ptx, launch.entry, kernel.track),
             )
             memory.observers.append(counting)
         return _Services(
