@@ -12,6 +12,7 @@ from fitness.devices.simulator.cfg import Block, Graph, destinations, sources
 from fitness.devices.simulator.counters import Op
 from fitness.devices.simulator.kinds import classify, make_op
 from fitness.devices.simulator.lanes import Context
+from fitness.devices.simulator.merging import Group, mergeable
 from fitness.devices.simulator.ptx import Immediate, Instruction
 from fitness.devices.simulator.regions import Region
 from fitness.devices.simulator.sites import Site
@@ -22,8 +23,8 @@ _MATRIX_ROW_BYTES = 16
 _BUFFERS = frozenset({"input", "output", "workspace"})
 
 
-#: Basic blocks, and (kind, line, bytes per lane, cached in L1) of every site.
-StaticView = tuple[tuple[tuple[Op, ...], ...], list[tuple[str, int, int, bool]]]
+#: Basic blocks; (kind, line, bytes per lane, cached in L1) of every site; loads that ptxas may merge.
+StaticView = tuple[tuple[tuple[Op, ...], ...], list[tuple[str, int, int, bool]], list[Group]]
 
 
 class Counting:
@@ -54,7 +55,7 @@ class Counting:
         buffers: Mapping[str, int],
         static: StaticView | None = None,
     ) -> None:
-        code, described = static or static_view(graph, sites)
+        code, described, merges = static or static_view(graph, sites)
         self._atomic = {index for index, site in enumerate(described) if site[0].startswith("atomic")}
         #: Lane number of the first lane of the chunk now running.
         self.lane_base = 0
@@ -66,6 +67,7 @@ class Counting:
             blocks_simulated=blocks_simulated,
             warps_per_block=warps_per_block,
             buffers=buffers,
+            merges=merges,
         )
 
     def shared(self, context: Context, relative: NDArray[Any], site: Site, bytes_each: int) -> None:
@@ -93,7 +95,8 @@ class Counting:
 
 def static_view(graph: Graph, sites: Sequence[Site]) -> StaticView:
     """The entry's basic blocks and memory sites as the tally wants them; the same for every launch."""
-    return static_code(graph, sites), _described(graph, sites)
+    first_site = {id(instruction): mine[0].index for instruction, mine in _walk(graph, sites)}
+    return static_code(graph, sites), _described(graph, sites), mergeable(graph, first_site)
 
 
 def static_code(graph: Graph, sites: Sequence[Site]) -> tuple[tuple[Op, ...], ...]:

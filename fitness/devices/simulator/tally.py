@@ -23,6 +23,7 @@ from fitness.devices.simulator.counters import (
     Op,
     SiteCounters,
 )
+from fitness.devices.simulator.merging import Group, merged_code
 
 _LOG_LIMIT = 8 * TRACE_LIMIT
 _WORD_BYTES = 4
@@ -111,6 +112,7 @@ class Tally:
         warps_per_block: ceil(threads / 32). Warp w of simulated block b has number b * warps_per_block + w,
             and lane i of it the global lane number 32 * that + i.
         buffers: name -> bytes of every global buffer.
+        merges: groups of sites that count as one wider load where their addresses prove aligned (merging.py).
     """
 
     def __init__(
@@ -123,8 +125,11 @@ class Tally:
         blocks_simulated: int,
         warps_per_block: int,
         buffers: Mapping[str, int],
+        merges: Sequence[Group] = (),
     ) -> None:
         self.entry, self.code = entry, code
+        self._group = {site: group for group in merges for site in group}
+        self._apart: set[Group] = set()  # groups once seen misaligned
         self.blocks_total, self.blocks_simulated, self.warps_per_block = blocks_total, blocks_simulated, warps_per_block
         self._executions = np.zeros((len(code), blocks_simulated * warps_per_block), dtype=np.int64)
         self._lanes = np.zeros(len(code), dtype=np.float64)
@@ -194,10 +199,20 @@ class Tally:
         For `ldmatrix`/`stmatrix` of n matrices pass the first 8 * n lanes of each warp, which give the row
         addresses, at a site of 16 bytes per lane: 8 lanes make one phase.
         """
-        if offsets.size:
-            record = self._sites[site]
-            pattern, _, _ = record.patterns.find(offsets, lanes, record.bytes_per_lane, shared=True)
-            record.add(pattern, offsets.size)
+        if not offsets.size:
+            return
+        record = self._sites[site]
+        size = record.bytes_per_lane
+        group = self._group.get(site)
+        if group is not None and group not in self._apart:
+            size *= len(group)
+            if site != group[0]:
+                return  # counted with the first
+            if (offsets % size).any():
+                self._apart.add(group)
+                size = record.bytes_per_lane
+        pattern, _, _ = record.patterns.find(offsets, lanes, size, shared=True)
+        record.add(pattern, offsets.size)
 
     def atomic(self, site: int, buffer: str, offsets: Addresses, lanes: Lanes) -> None:
         """Lanes perform an atomic or reduction on global memory, or on shared memory where `buffer` is ""."""
@@ -243,7 +258,7 @@ class Tally:
             blocks_total=self.blocks_total,
             blocks_simulated=self.blocks_simulated,
             warps_per_block=self.warps_per_block,
-            code=self.code,
+            code=merged_code(self.code, set(self._group.values()) - self._apart),
             executions=self._executions,
             lane_executions=self._lanes,
             traces=tuple((warp, self._trace(warp)) for warp in chosen),
