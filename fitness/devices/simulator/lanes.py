@@ -69,6 +69,7 @@ class Context:
         self._splits: dict[bytes, tuple[Context, Context]] = {}
         self._windows: dict[tuple[str, int], Value] = {}
         self._octets: dict[int, Context] = {}
+        self._rows: dict[int, tuple[NDArray[Any], NDArray[Any]]] = {}
 
     def split(self, taken: NDArray[np.bool_]) -> tuple[Context, Context]:
         """Contexts of the lanes where `taken` is true, and of the others. Both are non-empty."""
@@ -237,9 +238,14 @@ class Context:
     def as_warps(self, value: Value) -> NDArray[Any]:
         """(G, 32) array of a register; lanes not in the group read 0."""
         if self.whole:
-            if isinstance(value, np.ndarray):
-                return value.reshape(-1, WARP)
-            return np.full((self.n // WARP, WARP), value)
+            if not isinstance(value, np.ndarray):
+                return np.full((self.n // WARP, WARP), value)
+            known = self._rows.get(id(value))
+            if known is None:  # the same view each time, so that what was made of it can be recognised
+                if len(self._rows) > 128:
+                    self._rows.clear()
+                known = self._rows[id(value)] = (value, value.reshape(-1, WARP))
+            return known[1]
         array = np.zeros((self.warps.size, WARP), dtype=value.dtype)
         array[self.rows] = value
         return array

@@ -18,7 +18,7 @@ Integer accumulation is exact, wrapping (or saturating with `.satfinite`).
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import ml_dtypes
@@ -184,8 +184,38 @@ def _stack(registers: Registers, dtype: type[np.generic]) -> Array:
     return stacked
 
 
+class _Recent:
+    """What was made of the registers seen last: kernels multiply each fragment of A and B several times.
+
+    Registers are recognised by identity, which is sound because the engine never changes an array in place.
+    """
+
+    def __init__(self, kept: int) -> None:
+        self._kept = kept
+        self._held: dict[tuple[object, ...], tuple[tuple[Array, ...], Array]] = {}
+
+    def get(self, tag: tuple[object, ...], registers: Registers, make: Callable[[], Array]) -> Array:
+        """The array that `make` gives for these registers; it must not be changed."""
+        key = (*tag, *map(id, registers))
+        found = self._held.get(key)
+        if found is not None:  # the registers are held with it, so an id cannot have passed to another array
+            return found[1]
+        while len(self._held) >= self._kept:
+            del self._held[next(iter(self._held))]
+        made = make()
+        self._held[key] = (tuple(registers), made)
+        return made
+
+
+_recent = _Recent(24)
+
+
 def _values(kind: MatrixType, registers: Registers, index: Array) -> Array:
     """Elements of a fragment in matrix order, (G, index.size) float64."""
+    return _recent.get((kind.name, id(index)), registers, lambda: _decoded(kind, registers, index))
+
+
+def _decoded(kind: MatrixType, registers: Registers, index: Array) -> Array:
     stacked = _stack(registers, np.uint32)
     groups = stacked.shape[0]
     if kind.name == "tf32":
@@ -410,12 +440,20 @@ def mma_sp(
     if not 0 <= selector < 4 // lanes_used:
         raise UnsupportedShape(f"mma.sp {shape} {a_type}: selector {selector} out of range")
     stored = _values(kind_a, a, _gather_map("a", k // 2, kind_a.bits))
-    position = layout.base + _indices(layout, metadata, selector)
+    position = _recent.get(
+        ("position", shape, a_type, selector), (metadata,), lambda: layout.base + _indices(layout, metadata, selector)
+    )
     groups = max(stored.shape[0], position.shape[0])
-    dense = np.zeros(groups * 16 * k)
-    dense[position + np.arange(0, groups * 16 * k, 16 * k)[:, None]] = stored
+
+    def expanded() -> Array:
+        dense = np.zeros(groups * 16 * k)
+        dense[position + np.arange(0, groups * 16 * k, 16 * k)[:, None]] = stored
+        return dense
+
+    dense = _recent.get(("expanded", shape, a_type, selector), (*a, metadata), expanded)
     right = _values(kind_b, b, _gather_map("b", k, kind_b.bits)).reshape(-1, k, 8)
-    if np.isfinite(right).all():
+    finite = _recent.get(("finite", b_type), b, lambda: np.isfinite(right).all())
+    if finite:
         tile = _multiply(dense.reshape(groups, 16, k), right, _accumulators(c_type, c))
     else:
         tile = _multiply_selected(stored, position % k, right, _accumulators(c_type, c))
