@@ -273,7 +273,8 @@ def _multiply(a: Array, b: Array, c: Array) -> Array:
 def _multiply_selected(stored: Array, column: Array, b: Array, c: Array) -> Array:
     """Sparse a @ b + c where each stored value meets the row of b that its index selects, and no other.
 
-    The device has no product for a column that is not stored, so Inf and NaN of b do not spread from there.
+    The device has no product for a column that is not stored, so Inf and NaN of b do not spread from there
+    (seen on an H200; a stored zero that selects one does give NaN).
 
     Args:
         stored: (G, 16 * k/2) values of A.
@@ -452,7 +453,7 @@ def mma_sp(
 
     dense = _recent.get(("expanded", shape, a_type, selector), (*a, metadata), expanded)
     right = _values(kind_b, b, _gather_map("b", k, kind_b.bits)).reshape(-1, k, 8)
-    finite = _recent.get(("finite", b_type), b, lambda: np.isfinite(right).all())
+    finite = _recent.get(("finite", b_type), b, lambda: np.asarray(np.isfinite(right).all()))
     if finite:
         tile = _multiply(dense.reshape(groups, 16, k), right, _accumulators(c_type, c))
     else:
