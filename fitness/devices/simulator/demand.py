@@ -91,10 +91,15 @@ def _pipes(gpu: Gpu, counters: LaunchCounters) -> dict[str, float]:
         if name:
             pipe = name.removesuffix("_per_clk")
             clocks[pipe] = clocks.get(pipe, 0.0) + count / gpu.model[name]
-    fronts = sum(site.wavefronts for site in counters.sites) / counters.blocks_simulated
+    fronts = sum(_wavefronts(site) for site in counters.sites) / counters.blocks_simulated
     clocks["wavefronts"] = fronts / gpu.model["wavefronts_per_clk"]
     clocks["issue"] = float(np.mean(counters.issued())) * counters.warps_per_block / gpu.model["issue_per_clk"]
     return clocks
+
+
+def _wavefronts(site: SiteCounters) -> float:
+    """Passes through the data pipe; an asynchronous copy passes once, and its shared-memory side counts that."""
+    return site.wavefronts - site.ideal_wavefronts if site.kind == "cp_async" else site.wavefronts
 
 
 def _traffic(counters: LaunchCounters, buffer: BufferCounters, name: str, sites: tuple[SiteCounters, ...]) -> Traffic:
