@@ -10,7 +10,8 @@ from fitness.devices.simulator.counters import SECTOR_BYTES, Op, SiteCounters
 from fitness.gpu import Gpu
 
 #: Share of a block's other warps that are in the same phase: 0 none, 1 lockstep. One number for all kernels,
-#: from 60 settings of four tensor-core seeds on an H200 (spread of log(model / card): 0.099, 0.086, 0.094 at 0, 0.7, 1).
+#: from 60 settings of four tensor-core seeds on an H200: log(model / card) spreads by 0.099, 0.086 and 0.094 at 0,
+#: 0.7 and 1.
 IN_STEP = 0.7
 SCHEDULERS = 4  # sub-partitions of an SM, each with its own scheduler and arithmetic pipes
 
