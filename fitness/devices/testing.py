@@ -174,7 +174,7 @@ class DeviceContract:
     def test_workspaces_are_initialised_as_they_say(self, device: Device) -> None:
         """Zero gives zeros, poison gives none."""
         for init in ("zero", "poison"):
-            scratch = ResolvedWorkspace("S", 64, init)  # type: ignore[arg-type]
+            scratch = ResolvedWorkspace("S", 64, init)
             program = program_of(_ACCUMULATE, device, BufferRef("S"), Y, Scalar("n", 1), grid=16, workspaces=(scratch,))
             execution = device.run(program, inputs_of(16), replace(Checks(), uninitialised=init != "zero"))
             clean = (execution.outputs["Y"] == 1.0).all() and not execution.findings
