@@ -30,7 +30,6 @@ from fitness.outcome import Gate, Outcome  # noqa: E402
 from fitness.task import Task  # noqa: E402
 from seeds import seed_paths  # noqa: E402
 
-
 TASK = Task.from_spec(
     {
         "op": "spmm",
