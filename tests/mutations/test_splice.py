@@ -45,15 +45,15 @@ def test_seeds_exchange_regions_and_bring_what_they_need(task: Task) -> None:
     seen = set()
     for child in children(first, second, task):
         for name, region in regions(child.kernel.source).items():
-            assert region in (ours[name], theirs[name])
-            if region == theirs[name] != ours[name]:
+            assert region in (ours[name], theirs.get(name))
+            if region == theirs.get(name) != ours[name]:
                 seen.add(name)
                 assert name in child.reason
         took_order = regions(child.kernel.source)["tile_order"] == theirs["tile_order"]
         assert ("GROUP" in child.kernel.params) == took_order
         if took_order:
             assert child.kernel.params["GROUP"] == second.params["GROUP"]
-    assert seen == {"tile_order", "epilogue", "reduce"}
+    assert seen == {"tile_order", "epilogue"}  # both have the same x_tile; only the first one has a reduce
 
 
 def test_params_nothing_mentions_any_more_are_dropped(task: Task) -> None:
