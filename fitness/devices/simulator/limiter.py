@@ -38,7 +38,7 @@ _WAITS = {
     "tensor": "the tensor pipe",
     "lsu": "the load/store pipe",
 }
-_WORTH_SAYING = 1.15  # times the possible: smaller inefficiencies are left out
+_WORTH_SAYING = 1.15  # times the possible, or that share of all traffic: smaller inefficiencies are left out
 
 
 def sentence(time: LaunchTime, sms: int) -> str:
@@ -70,7 +70,8 @@ def _line(site: SiteCounters) -> str:
 def _sectors(time: LaunchTime) -> str:
     sites = [site for site in time.sites if site.kind in GLOBAL_KINDS and site.requests]
     worst = max(sites, key=lambda site: site.sectors - site.ideal_sectors, default=None)
-    if worst is None or worst.sectors < _WORTH_SAYING * worst.ideal_sectors:
+    total = sum(site.sectors for site in sites)
+    if worst is None or worst.sectors - worst.ideal_sectors < (_WORTH_SAYING - 1.0) * total:
         return ""
     asked, possible = worst.sectors / worst.requests, worst.ideal_sectors / worst.requests
     return f"{asked:.1f} sectors per request where {possible:.1f} are possible{_line(worst)}"
@@ -110,7 +111,7 @@ def _shared(time: LaunchTime) -> str:
     if worst is None or worst.wavefronts < _WORTH_SAYING * worst.ideal_wavefronts:
         return "the volume itself, no conflicts"
     if worst.kind in GLOBAL_KINDS:
-        return _sectors(time)
+        return _sectors(time) or "the volume itself"
     asked, possible = worst.wavefronts / worst.requests, worst.ideal_wavefronts / worst.requests
     return f"{asked:.1f} wavefronts per request where {possible:.1f} are possible{_line(worst)}"
 
