@@ -2,6 +2,7 @@
 
     python -m benchmarks.main_job                       # experiments/nm24.toml, rng seeds 1 to 5, both arms
     python -m benchmarks.main_job --seeds 1 --arms full # one run: minutes, memory, rate, what was found
+    python -m benchmarks.main_job --seeds 1 --arms full --experiment experiments/smoke.toml   # aim: < 20 s
 
 Each run is a process of its own with a cold compile cache. Both arms get the same evaluations. Memory is the
 sum of the resident sizes of all processes of the run, sampled; pages they share count once per process.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -59,25 +58,19 @@ def content(folder: Path) -> list[Any]:
 
 @dataclass(frozen=True)
 class Smoke:
-    """One run of the shipped smoke experiment: its folder, its JSON, CPU seconds of all its processes."""
+    """One run of the shipped smoke experiment: its folder and its JSON."""
 
     folder: Path
     result: dict[str, Any]
-    cpu_s: float
 
 
 @pytest.fixture(scope="module")
 def smoke(tmp_path_factory: pytest.TempPathFactory) -> Smoke:
     folder = tmp_path_factory.mktemp("smoke")
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = evo(folder, "run", "smoke", "--json")
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return Smoke(folder, json.loads(done.stdout), cpu_s)
+    return Smoke(folder, json.loads(evo(folder, "run", "smoke", "--json").stdout))
 
 
-def test_smoke_is_quick_and_finds_something(smoke: Smoke) -> None:
-    assert smoke.cpu_s < 40, "two cores need more than 20 s"
+def test_smoke_finds_something_and_leaves_its_files(smoke: Smoke) -> None:
     result = smoke.result
     assert result["status"] == "finished"
     assert result["confirmed"] is True
