@@ -126,4 +126,4 @@ def test_moves_cost_nothing_and_pass_latency_on() -> None:
 
 def test_traces_compress_to_loops() -> None:
     trace = np.array([0, *[1] * 50, 2, *[3, 4, 5] * 20, 6], dtype=np.int32)
-    assert loops(trace) == [((0,), 1), ((1,), 50), ((2,), 1), ((3, 4, 5), 20), ((6,), 1)]
+    assert loops(trace.tolist()) == [((0,), 1), ((1,), 50), ((2,), 1), ((3, 4, 5), 20), ((6,), 1)]
