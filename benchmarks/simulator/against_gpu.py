@@ -60,9 +60,7 @@ def build(out: Path, variants: int) -> None:
     for path in (*seed_paths("spmm/nm24_*"), *seed_paths("gemm/dense_*")):
         seed = load_kernel(path)
         for kernel in (seed, *_variants(seed, variants, rng)):
-            compiled = compile_source(
-                kernel.source, defines=kernel.defines, flags=kernel.header.options, arch=gpu.arch
-            )
+            compiled = compile_source(kernel.source, defines=kernel.defines, flags=kernel.header.options, arch=gpu.arch)
             if isinstance(compiled, CompileError):
                 continue
             case = make_case(task, task.shapes[0], kernel.format, seed=0, data="normal", gpu=gpu)
@@ -142,7 +140,9 @@ class Loaded:
     def __init__(self, card: Card, program: Program, case: Case, sets: int) -> None:
         self.card, self.program, self.case = card, program, case
         self.module = _call(card.cu.cuModuleLoadData(program.compiled.cubin))
-        self.functions = {n: _call(card.cu.cuModuleGetFunction(self.module, n.encode())) for n in program.compiled.entries}
+        self.functions = {
+            n: _call(card.cu.cuModuleGetFunction(self.module, n.encode())) for n in program.compiled.entries
+        }
         for launch in program.launches:
             if launch.shared > 48 * 1024:
                 attribute = card.cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -184,7 +184,11 @@ class Loaded:
         ]
         pointers = np.array([v.ctypes.data for v in values], np.uint64)
         function = self.functions[launch.entry]
-        _call(self.card.cu.cuLaunchKernel(function, *launch.grid, *launch.block, launch.shared, self.card.stream, pointers.ctypes.data, 0))  # noqa: E501
+        _call(
+            self.card.cu.cuLaunchKernel(
+                function, *launch.grid, *launch.block, launch.shared, self.card.stream, pointers.ctypes.data, 0
+            )
+        )
 
     def graph_us(self) -> list[float]:
         """Microseconds per run of the program in a graph over all buffer sets, one figure a replay."""
@@ -230,8 +234,15 @@ def measure(jobs_file: Path, out: Path) -> None:
             else:
                 row |= _measure(card, program, case, gpu.l2_bytes)
             rows.append(row)
-            print(row["seed"], shape["N"], row.get("median_us"), row.get("problem", ""), row.get("margin", ""), flush=True)
-        out.write_text(json.dumps({"card": card.name, "host": platform.release(), "date": datetime.now(UTC).isoformat(), "rows": rows}, indent=1))  # noqa: E501
+            print(
+                row["seed"], shape["N"], row.get("median_us"), row.get("problem", ""), row.get("margin", ""), flush=True
+            )
+        out.write_text(
+            json.dumps(
+                {"card": card.name, "host": platform.release(), "date": datetime.now(UTC).isoformat(), "rows": rows},
+                indent=1,
+            )
+        )
 
 
 def _measure(card: Card, program: Program, case: Case, l2_bytes: int) -> dict[str, Any]:
@@ -258,7 +269,9 @@ def compare(jobs_file: Path, measured: Path) -> None:
     from fitness.evaluate import model_shape
 
     task, simulator = Task.from_spec(TASK), Simulator(load("H200"))
-    times = {_key(r["seed"], r["params"], r["shape"]): r.get("median_us") for r in json.loads(measured.read_text())["rows"]}
+    times = {
+        _key(r["seed"], r["params"], r["shape"]): r.get("median_us") for r in json.loads(measured.read_text())["rows"]
+    }
     pairs: list[tuple[str, int, float, float]] = []
     for job in pickle.loads(jobs_file.read_bytes()):
         for shape in task.shapes:
@@ -267,7 +280,9 @@ def compare(jobs_file: Path, measured: Path) -> None:
                 modelled = model_shape(job.kernel, job.compiled, task, shape, simulator)
                 pairs.append((job.label, shape["N"], modelled, real))
     for label, n, modelled, real in pairs:
-        print(f"{label:26s} N={n:4d} modelled {modelled:9.2f} us  measured {real:9.2f} us  ratio {modelled / real:5.2f}")
+        print(
+            f"{label:26s} N={n:4d} modelled {modelled:9.2f} us  measured {real:9.2f} us  ratio {modelled / real:5.2f}"
+        )
     for n in (16, 256):
         part = [(m, r) for _, size, m, r in pairs if size == n]
         ratio = np.log([m / r for m, r in part])
