@@ -233,13 +233,14 @@ __device__ __forceinline__ void repair(float (&acc)[S::mt][S::nt][4], const __ha
         const int lane = threadIdx.x % 32;
         const int m = m0 + at / 4 / S::nt * 16 + lane / 4 + at % 4 / 2 * 8;
         const int n = n0 + at / 4 % S::nt * 8 + lane % 4 * 2 + at % 2;
-        if (m >= M || n >= N) continue;
+        bool wanted = false;
+#pragma unroll
+        for (int i = 0; i < COUNT; ++i) wanted |= i == at && isnan(acc[i / 4 / S::nt][i / 4 % S::nt][i % 4]);
+        if (!wanted || m >= M || n >= N) continue;
         const float sum = dot_stored(values, meta, x + n * ldx, m, k_begin, k_end, K);
 #pragma unroll
-        for (int i = 0; i < COUNT; ++i) {
-            float& element = acc[i / 4 / S::nt][i / 4 % S::nt][i % 4];
-            if (i == at && isnan(element)) element = sum;
-        }
+        for (int i = 0; i < COUNT; ++i)
+            if (i == at) acc[i / 4 / S::nt][i / 4 % S::nt][i % 4] = sum;
     }
 }
 

@@ -123,12 +123,28 @@ def test_regions_of_tensor_core_seeds_can_be_exchanged() -> None:
 
 
 @pytest.mark.parametrize("stem", SPMM)
+def test_sparse_seeds_are_right(stem: str, nm24: Task, device: Device) -> None:
+    outcome = small_runs(kernel(f"spmm/{stem}"), nm24, device, full=False)
+    assert outcome.valid, outcome.findings
+    assert not outcome.findings
+
+
+@pytest.mark.parametrize("stem", GEMM)
+def test_dense_seeds_are_right_at_any_size(stem: str, gemm: Task, device: Device) -> None:
+    outcome = small_runs(kernel(f"gemm/{stem}"), gemm, device, full=False)
+    assert outcome.valid, outcome.findings
+    assert not outcome.findings
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stem", SPMM)
 def test_sparse_seeds_are_right_on_the_full_lists(stem: str, nm24: Task, device: Device) -> None:
     outcome = small_runs(kernel(f"spmm/{stem}"), nm24, device, full=True)
     assert outcome.valid, outcome.findings
     assert not outcome.findings
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stem", GEMM)
 def test_dense_seeds_are_right_on_the_full_lists_of_any_size(stem: str, gemm: Task, device: Device) -> None:
     outcome = small_runs(kernel(f"gemm/{stem}"), gemm, device, full=True)
@@ -136,27 +152,24 @@ def test_dense_seeds_are_right_on_the_full_lists_of_any_size(stem: str, gemm: Ta
     assert not outcome.findings
 
 
-def test_the_baseline_serves_the_sparse_task(nm24: Task, device: Device) -> None:
+def test_the_baseline_serves_the_sparse_task(nm24: Task) -> None:
     assert nm24.baseline_seed == "gemm/dense_mma_pipelined"
-    outcome = small_runs(kernel(nm24.baseline_seed), nm24, device, full=False)
-    assert outcome.valid, outcome.findings
+    assert not nm24.domain_violations(kernel(nm24.baseline_seed))
 
 
 @pytest.mark.parametrize("name", [f"spmm/{stem}" for stem in SPMM])
 def test_seeds_are_right_all_over_their_space(name: str, nm24: Task, device: Device) -> None:
     seed = kernel(name)
     rng = np.random.default_rng(len(name))
-    for _ in range(2):
-        candidate = seed.with_params(random_params(seed, rng))
-        outcome = small_runs(candidate, nm24, device, full=False)
-        assert outcome.valid, (candidate.params, outcome.findings)
-        assert not [finding for finding in outcome.findings if finding.severity == "error"]
+    candidate = seed.with_params(random_params(seed, rng))
+    outcome = small_runs(candidate, nm24, device, full=False)
+    assert outcome.valid, (candidate.params, outcome.findings)
+    assert not [finding for finding in outcome.findings if finding.severity == "error"]
 
 
 @pytest.mark.parametrize("name", TENSOR_CORE[1:3])
-@pytest.mark.parametrize("split", [2, 3])
-def test_split_k_is_right_in_both_shape_classes(name: str, split: int, nm24: Task, device: Device) -> None:
+def test_split_k_is_right_in_both_shape_classes(name: str, nm24: Task, device: Device) -> None:
     seed = kernel(name)
-    candidate = seed.with_params({"SPLITK": split, "S_SPLITK": split, "SMALL_N": 16})
+    candidate = seed.with_params({"SPLITK": 3, "S_SPLITK": 2, "SMALL_N": 16})
     outcome = small_runs(candidate, nm24, device, full=False)
     assert outcome.valid, outcome.findings
