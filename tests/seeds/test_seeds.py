@@ -19,7 +19,7 @@ from mutations.regions import regions
 SPMM = [path.stem for path in seeds.seed_paths("spmm/nm24_*")]
 GEMM = [path.stem for path in seeds.seed_paths("gemm/dense_*")]
 TENSOR_CORE = ["spmm/nm24_dense_mma", "spmm/nm24_mma_sp", "spmm/nm24_mma_sp_fragment", "gemm/dense_mma_pipelined"]
-SHAPES = [{"M": 4096, "K": 4096, "N": 16}, {"M": 4096, "K": 4096, "N": 256}]
+SHAPES = [{"M": 256, "K": 256, "N": 16}, {"M": 256, "K": 256, "N": 64}]
 
 
 def kernel(name: str) -> Kernel:
