@@ -20,7 +20,7 @@ layers:
 	lint-imports
 
 test:
-	$(PYTHON) -m pytest
+	$(PYTHON) -m pytest -n auto
 
 smoke:
 	$(PYTHON) -m evo.run experiments/smoke.toml

@@ -19,6 +19,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,10 +43,10 @@ class Measured:
     distinct: int
 
 
-def measure(experiment: Path, rng_seed: int, arm: str, workers: int | None) -> Measured:
+def measure(experiment: Path, rng_seed: int, arm: str, workers: int | None, extra: Sequence[str]) -> Measured:
     """Run one experiment in an empty folder."""
     with tempfile.TemporaryDirectory() as folder:
-        settings = [f"rng_seed={rng_seed}", *ARMS[arm]]
+        settings = [f"rng_seed={rng_seed}", *ARMS[arm], *extra]
         command = [sys.executable, "-m", "evo.run", str(experiment), "--json", "--quiet"]
         command += [word for setting in settings for word in ("--set", setting)]
         command += ["--workers", str(workers)] if workers else []
@@ -113,15 +114,18 @@ def main() -> None:
     """Run all arms and seeds; print a line per run and the medians."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--experiment", type=Path, default=ROOT / "experiments" / "nm24.toml")
-    parser.add_argument("--seeds", type=int, default=5, help="rng seeds 1 to this")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3, 4, 5], help="rng seeds")
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
     parser.add_argument("--workers", type=int)
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", dest="settings", help="as of evo run"
+    )
     options = parser.parse_args()
     print("arm   seed   min    GiB judged valid distinct per min  speedup   gain  floor   (times are modelled)")
     found: dict[str, list[Measured]] = {arm: [] for arm in options.arms}
-    for rng_seed in range(1, options.seeds + 1):
+    for rng_seed in options.seeds:
         for arm in options.arms:
-            found[arm].append(measure(options.experiment.resolve(), rng_seed, arm, options.workers))
+            found[arm].append(measure(options.experiment.resolve(), rng_seed, arm, options.workers, options.settings))
             print(line(arm, rng_seed, found[arm][-1]), flush=True)
     for arm, runs in found.items():
         medians = [statistics.median(run.summary[key] for run in runs) for key in ("speedup", "gain", "floor_fraction")]

@@ -57,7 +57,7 @@ def test_the_main_command_installs_and_runs_what_is_there() -> None:
 
 
 def test_the_test_command_is_what_continuous_integration_runs() -> None:
-    assert marked("tests").endswith("pip install '.[dev]' && pytest")
+    assert marked("tests").endswith("pip install '.[dev]' && pytest -n auto")
     script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     (pattern,) = re.findall(r're\.search\(r"(.*?)", Path\("README\.md"\)', script)
     block = re.search(pattern, README, re.DOTALL)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import pickle
 import platform
 import statistics
@@ -29,6 +30,7 @@ from fitness.devices.device import BufferRef, Compiled, Program, ResolvedLaunch
 from fitness.gpu import load
 from fitness.inputs import Case, make_case
 from fitness.kernel import Kernel, load_kernel
+from fitness.outcome import Gate, Timed
 from fitness.program import LaunchProblem, build_program
 from fitness.task import Task
 
@@ -50,16 +52,16 @@ class Job:
     compiled: Compiled
 
 
-def build(out: Path, variants: int) -> None:
-    """Compile every seed at its defaults and at random feasible settings."""
+def build(out: Path, variants: int, patterns: Sequence[str], changes: tuple[int, int], rng_seed: int) -> None:
+    """Compile seeds at their defaults and at random feasible settings."""
     from fitness.compile import CompileError, compile_source
     from seeds import seed_paths
 
-    task, gpu, rng = Task.from_spec(TASK), load("H200"), np.random.default_rng(7)
+    task, gpu, rng = Task.from_spec(TASK), load("H200"), np.random.default_rng(rng_seed)
     jobs: list[Job] = []
-    for path in (*seed_paths("spmm/nm24_*"), *seed_paths("gemm/dense_*")):
+    for path in (path for pattern in patterns for path in seed_paths(pattern)):
         seed = load_kernel(path)
-        for kernel in (seed, *_variants(seed, variants, rng)):
+        for kernel in (seed, *_variants(seed, variants, changes, rng)):
             compiled = compile_source(kernel.source, defines=kernel.defines, flags=kernel.header.options, arch=gpu.arch)
             if isinstance(compiled, CompileError):
                 continue
@@ -70,15 +72,16 @@ def build(out: Path, variants: int) -> None:
     print(f"{len(jobs)} kernels in {out}")
 
 
-def _variants(seed: Kernel, count: int, rng: np.random.Generator) -> list[Kernel]:
-    """Random feasible settings, one to four params away from the defaults."""
+def _variants(seed: Kernel, count: int, changes: tuple[int, int], rng: np.random.Generator) -> list[Kernel]:
+    """Random feasible settings, `changes` (fewest, most) params away from the defaults."""
     found: dict[str, Kernel] = {}
     names = list(seed.header.params)
-    for _ in range(40 * count):
+    for _ in range(400 * count):
         if len(found) >= count or not names:
             break
         params = dict(seed.params)
-        for name in rng.choice(names, size=min(len(names), int(rng.integers(1, 5))), replace=False):
+        moved = min(len(names), int(rng.integers(changes[0], changes[1] + 1)))
+        for name in rng.choice(names, size=moved, replace=False):
             params[str(name)] = int(rng.choice(seed.header.params[str(name)].values))
         if seed.feasible(params) and params != dict(seed.params):
             child = seed.with_params(params)
@@ -261,33 +264,39 @@ def _measure(card: Card, program: Program, case: Case, l2_bytes: int) -> dict[st
     return {"median_us": statistics.median(times), "samples_us": [round(t, 3) for t in times]}
 
 
-def compare(jobs_file: Path, measured: Path) -> None:
+def compare(jobs_file: Path, measured: Path, processes: int) -> None:
     """Modelled beside measured times, rank correlation and log ratio."""
     from scipy.stats import spearmanr
 
-    from fitness.devices.simulator.simulator import Simulator
-    from fitness.evaluate import model_shape
-
-    task, simulator = Task.from_spec(TASK), Simulator(load("H200"))
-    times = {
-        _key(r["seed"], r["params"], r["shape"]): r.get("median_us") for r in json.loads(measured.read_text())["rows"]
-    }
+    rows = json.loads(measured.read_text())["rows"]
+    times = {_key(r["seed"], r["params"], r["shape"]): r["median_us"] for r in rows if "median_us" in r}
+    jobs: list[Job] = pickle.loads(jobs_file.read_bytes())
     pairs: list[tuple[str, int, float, float]] = []
-    for job in pickle.loads(jobs_file.read_bytes()):
-        for shape in task.shapes:
-            real = times.get(_key(job.label, job.kernel.params, shape))
-            if real is not None:
-                modelled = model_shape(job.kernel, job.compiled, task, shape, simulator)
-                pairs.append((job.label, shape["N"], modelled, real))
-    for label, n, modelled, real in pairs:
-        print(
-            f"{label:26s} N={n:4d} modelled {modelled:9.2f} us  measured {real:9.2f} us  ratio {modelled / real:5.2f}"
-        )
-    for n in (16, 256):
-        part = [(m, r) for _, size, m, r in pairs if size == n]
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        for job, modelled in zip(jobs, pool.imap(_modelled, [job.kernel for job in jobs]), strict=True):
+            for shape, time_us in modelled:
+                real = times.get(_key(job.label, job.kernel.params, shape))
+                if real is not None:
+                    pairs.append((job.label, shape["N"], time_us, real))
+    for label, n, time_us, real in pairs:
+        print(f"{label:26s} N={n:4d} modelled {time_us:9.2f} us  measured {real:9.2f} us  ratio {time_us / real:5.2f}")
+    for label, n in sorted({(label, n) for label, n, _, _ in pairs}):
+        part = [(m, r) for name, size, m, r in pairs if (name, size) == (label, n)]
         ratio = np.log([m / r for m, r in part])
         rank = spearmanr([m for m, _ in part], [r for _, r in part]).statistic
-        print(f"N={n}: {len(part)} kernels, Spearman {rank:.3f}, log ratio {ratio.mean():+.2f} +- {ratio.std():.2f}")
+        print(
+            f"{label} N={n}: {len(part)} kernels, Spearman {rank:.3f}, "
+            f"log ratio {ratio.mean():+.2f} +- {ratio.std():.2f}"
+        )
+
+
+def _modelled(kernel: Kernel) -> list[tuple[Mapping[str, int], float]]:
+    """Shape and modelled microseconds of one kernel at both shapes; empty where it fails."""
+    from fitness.devices.simulator.simulator import Simulator
+    from fitness.evaluate import judge
+
+    outcome = judge(kernel, Task.from_spec(TASK), Simulator(load("H200")), depth=Gate.TIMING_SCREEN)
+    return [(t.shape, t.time_us) for t in outcome.timings] if isinstance(outcome, Timed) else []
 
 
 def _key(label: str, params: Mapping[str, int], shape: Mapping[str, int]) -> str:
@@ -301,15 +310,22 @@ def main() -> None:
     builder = steps.add_parser("build", help="compile the kernels")
     builder.add_argument("jobs", type=Path)
     builder.add_argument("--variants", type=int, default=12, help="random settings per seed")
-    for name, text in (("measure", "check and time them on the card"), ("compare", "model them and compare")):
-        step = steps.add_parser(name, help=text)
+    builder.add_argument("--seeds", nargs="+", default=["spmm/nm24_*", "gemm/dense_*"], help="seed kernels")
+    builder.add_argument("--changes", type=int, nargs=2, default=(1, 4), help="fewest and most params changed")
+    builder.add_argument("--rng-seed", type=int, default=7)
+    measurer = steps.add_parser("measure", help="check and time them on the card")
+    comparer = steps.add_parser("compare", help="model them and compare")
+    comparer.add_argument("--processes", type=int, default=2)
+    for step in (measurer, comparer):
         step.add_argument("jobs", type=Path)
         step.add_argument("measured", type=Path)
-    arguments = parser.parse_args()
-    if arguments.step == "build":
-        build(arguments.jobs, arguments.variants)
+    options = parser.parse_args()
+    if options.step == "build":
+        build(options.jobs, options.variants, options.seeds, tuple(options.changes), options.rng_seed)
+    elif options.step == "measure":
+        measure(options.jobs, options.measured)
     else:
-        {"measure": measure, "compare": compare}[arguments.step](arguments.jobs, arguments.measured)
+        compare(options.jobs, options.measured, options.processes)
 
 
 if __name__ == "__main__":

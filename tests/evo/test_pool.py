@@ -50,7 +50,7 @@ def alive(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
 
 
-def gone(pids: tuple[int, ...], within_s: float = 10.0) -> bool:
+def gone(pids: tuple[int, ...], within_s: float = 60.0) -> bool:
     end = time.monotonic() + within_s
     while time.monotonic() < end:
         if not any(alive(pid) for pid in pids):
@@ -168,7 +168,7 @@ def test_closing_ends_every_worker() -> None:
     with Pool(SPEC, 2) as pool:
         pids = pool.worker_pids()
         assert all(alive(pid) for pid in pids)
-    assert gone(pids, within_s=0.5)
+    assert gone(pids, within_s=10.0)
     with pytest.raises(PoolError, match="not open"):
         list(pool.judge(TASK, [(1, dense_kernel())]))
 
@@ -205,7 +205,7 @@ def test_workers_die_with_their_parent_however_it_dies(how: signal.Signals) -> N
     assert len(pids) == 2
     time.sleep(0.3)  # the workers are in the middle of a run
     os.killpg(parent.pid, how)  # as a terminal's Ctrl-C would: the whole group
-    parent.wait(timeout=10)
+    parent.wait(timeout=120)  # a slow machine is no orphan
     parent.stdout.close()
     assert gone(pids)
 

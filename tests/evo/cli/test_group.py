@@ -33,13 +33,19 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 def test_help_is_quick() -> None:
-    def cpu_seconds() -> float:  # not wall seconds: other tests may share the machine
+    """0.04 s of CPU on an idle machine, where the interpreter with click takes 0.03 s: less than 0.3 s by far.
+
+    Measured against the interpreter on the same machine, which may be slow or shared.
+    """
+
+    def cpu_seconds(*command: str) -> float:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([sys.executable, "-m", "evo", "--help"], capture_output=True, check=True)
+        subprocess.run([sys.executable, *command], capture_output=True, check=True)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
-    assert min(cpu_seconds() for _ in range(3)) < 0.3
+    interpreter = min(cpu_seconds("-c", "import click") for _ in range(3))
+    assert min(cpu_seconds("-m", "evo", "--help") for _ in range(3)) < 3 * interpreter
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -30,7 +30,7 @@ def evo(folder: Path, *arguments: str, check: int | None = 0) -> subprocess.Comp
         env=environment,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         check=False,
     )
     assert check is None or done.returncode == check, done.stdout + done.stderr
