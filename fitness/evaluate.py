@@ -273,6 +273,11 @@ class _Evaluation:
         if self.device.clock == "modelled" and sampling.cooperates(program):
             case = self.case(sampling.fewer_rows(self.task, shape), self.seed, data)
         elif self.device.clock == "modelled":
+            complete = self.checked(
+                Gate.CORRECTNESS, self.case(sampling.whole_grid(self.task, shape), self.seed, data), checks
+            )
+            if isinstance(complete, Outcome):
+                return complete
             (launch,) = program.launches
             count = sampling.blocks_for(shape, launch.grid)
             blocks = sampling.sample_blocks(launch.grid, count, self.generator(shape))

@@ -25,6 +25,8 @@ FEWEST_BLOCKS: Final = 5
 WORK_LIMIT: Final = 1 << 25
 #: Rows of W to which a cooperating kernel's shape is reduced.
 REDUCED_ROWS: Final = 128
+#: K to which a shape is reduced where the whole grid of a kernel with independent blocks runs.
+WHOLE_GRID_K: Final = 128
 #: K to which the costing of a shape is reduced: two points of a line in K.
 REDUCED_K: Final = (512, 1024)
 
@@ -69,6 +71,15 @@ def blocks_for(shape: Shape, grid: Dim3) -> int:
 def fewer_rows(task: Task, shape: Shape) -> Shape:
     """The shape with M reduced to a few tiles; the shape itself where that is no reduction."""
     return _reduced(task, shape, "M", REDUCED_ROWS) or shape
+
+
+def whole_grid(task: Task, shape: Shape) -> Shape:
+    """The shape with M and K reduced, so that every block may run: none of its outputs may be left out.
+
+    Sampled blocks cannot tell whose an unwritten element was.
+    """
+    rows = fewer_rows(task, shape)
+    return _reduced(task, rows, "K", WHOLE_GRID_K) or rows
 
 
 def smaller_k(task: Task, shape: Shape) -> tuple[Shape, ...]:

@@ -16,6 +16,7 @@ from fitness.sampling import (
     fewer_rows,
     sample_blocks,
     smaller_k,
+    whole_grid,
 )
 from tests.fitness.fakes import gemm_task
 
@@ -65,6 +66,7 @@ def test_reduced_shapes_change_one_dimension_and_stay_in_the_domain() -> None:
     task = gemm_task((4096, 256, 4096))
     (shape,) = task.shapes
     assert fewer_rows(task, shape) == {**shape, "M": 128}
+    assert whole_grid(task, shape) == {**shape, "M": 128, "K": 128}
     assert smaller_k(task, shape) == ({**shape, "K": 512}, {**shape, "K": 1024})
 
 
