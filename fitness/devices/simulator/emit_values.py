@@ -140,7 +140,7 @@ def _source_kinds(op: Opcode, count: int) -> list[str]:
 
 
 def _called(writer: Writer, ins: Instruction, sources: Sequence[Operand]) -> tuple[str, str]:
-    """A call of the function H2's tables give for the opcode."""
+    """A call of the function that `arithmetic.instruction` gives for the opcode."""
     op = Opcode(ins.name)
     try:
         function = instruction(ins.name)
