@@ -11,26 +11,9 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from fitness.expressions import nearest
+from fitness.compiler.includes import MAXIMUM_FINDINGS, include_findings
 from fitness.kernel import Kernel
 from fitness.outcome import Finding, Gate
-
-INCLUDES: Final = (
-    "evo.cuh",
-    "cuda_fp16.h",
-    "cuda_bf16.h",
-    "cuda_fp8.h",
-    "mma.h",
-    "cuda_pipeline.h",
-    "cooperative_groups.h",
-    "cuda/barrier",
-    "cuda/pipeline",
-    "cuda/atomic",
-    "cuda/ptx",
-)
-"""Headers a candidate may name; those of `INCLUDE_FOLDERS` besides."""
-
-INCLUDE_FOLDERS: Final = ("cooperative_groups/", "cuda/std/", "cub/block/", "cub/warp/")
 
 FLAGS: Final = {
     "evict_last": "may pin data in L2 between launches",
@@ -65,16 +48,12 @@ _NOISE = (
         re.DOTALL,
     )
 )
-_DIRECTIVE = re.compile(
-    r"^[ \t]*(?:#|%:|\?\?=)[ \t]*(include|include_next|import|embed)\b(?P<rest>[^\n]*)", re.MULTILINE
-)
-_NAMED = re.compile(r"\s*(?:<(?P<angle>[^>\n]*)>|\"(?P<quoted>[^\"\n]*)\")\s*$")
 
 
 def screen(kernel: Kernel) -> tuple[Finding, ...]:
     """Findings of gate 2, errors first; notes do not reject."""
     text = _Text(kernel.source)
-    return (*_includes(text), *_forbidden(text), *_flags(text))
+    return (*include_findings(kernel.source), *_forbidden(text), *_flags(text))
 
 
 class _Text:
@@ -102,27 +81,9 @@ def _blank(match: re.Match[str]) -> str:
     return re.sub(r"[^\n]", " ", match[0])
 
 
-def allowed_include(name: str) -> bool:
-    """True if a candidate may include that header."""
-    if name in INCLUDES:
-        return True
-    return name.startswith(INCLUDE_FOLDERS) and ".." not in name.split("/")
-
-
-def _includes(text: _Text) -> Iterator[Finding]:
-    for match in _DIRECTIVE.finditer(text.code):
-        name = _NAMED.match(match["rest"])
-        header = (name["angle"] or name["quoted"] or "") if name else match["rest"].strip()
-        if match[1] == "include" and name and allowed_include(header):
-            continue
-        message = f"#{match[1]} of {header!r} is not allowed"
-        suggestion = f"allowed headers: {nearest(header, INCLUDES)}"
-        yield Finding(Gate.SCREEN, "forbidden_include", message, text.line(match.start()), suggestion)
-
-
 def _forbidden(text: _Text) -> Iterator[Finding]:
     for pattern, kind, what in _FORBIDDEN:
-        for match in re.finditer(pattern, text.bare):
+        for match in itertools.islice(re.finditer(pattern, text.bare), MAXIMUM_FINDINGS):
             message = f"{match[0].strip()!r} {what}"
             yield Finding(Gate.SCREEN, kind, message, text.line(match.start()), _SUGGESTIONS[kind])
 

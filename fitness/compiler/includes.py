@@ -1,34 +1,41 @@
-"""The include allow-list: which files a candidate may name, checked before NVRTC opens anything.
+"""The include allow-list: which files a candidate may name, asked by gate 2 and again before NVRTC opens anything.
 
 NVRTC opens any path an `#include` names, so `#include "/etc/passwd"` would put a file of this machine
-into a diagnostic. The check errs on the strict side: every directive whose operand is not literally on the
-list is an error, whatever hides it (line splices, digraphs, comments inside the directive, macros as
-operand). Only a directive that certainly lies in a comment is forgiven.
+into a diagnostic. The check errs on the strict side: every directive that is not `#include` of a name literally
+on the list is an error, whatever hides it (line splices, digraphs, comments inside the directive, macros as
+operand); so are long or many comments right behind a #, whatever they hide. Only a directive that certainly lies
+in a comment is forgiven.
 """
 
 from __future__ import annotations
 
+import bisect
 import re
 
+from fitness.expressions import nearest
 from fitness.outcome import Finding, Gate
 
-#: Names a candidate may include, as patterns over the text between <> or "".
-ALLOWED = re.compile(
-    r"evo\.cuh|cuda_fp16\.h|cuda_bf16\.h|cuda_fp8\.h|mma\.h|cuda_pipeline\.h|cooperative_groups\.h"
-    r"|cooperative_groups/(memcpy_async|reduce|scan)\.h"
-    r"|cuda/(barrier|pipeline|atomic|ptx)|cuda/std/[a-z_0-9]+|cub/(block|warp)/[a-z_0-9]+\.cuh"
-)
+HEADERS = (
+    "evo.cuh", "cuda_fp16.h", "cuda_bf16.h", "cuda_fp8.h", "mma.h", "cuda_pipeline.h", "cooperative_groups.h",
+    "cooperative_groups/memcpy_async.h", "cooperative_groups/reduce.h", "cooperative_groups/scan.h",
+    "cuda/barrier", "cuda/pipeline", "cuda/atomic", "cuda/ptx",
+)  # fmt: skip
+"""Headers a candidate may include, besides those in `FAMILIES`."""
 
-ALLOWED_TEXT = (
-    "evo.cuh, cuda_fp16.h, cuda_bf16.h, cuda_fp8.h, mma.h, cuda_pipeline.h, cooperative_groups.h and its parts, "
-    "cuda/barrier, cuda/pipeline, cuda/atomic, cuda/ptx, cuda/std/*, cub/block/*, cub/warp/*"
-)
+FAMILIES = {"cuda/std/*": r"cuda/std/[a-z_0-9]+", "cub/block/*": r"cub/block/[a-z_0-9]+\.cuh",
+            "cub/warp/*": r"cub/warp/[a-z_0-9]+\.cuh"}  # fmt: skip
+"""Folders of headers a candidate may include: as people write them, and as a pattern."""
 
-_GAP = r"(?:\s|/\*.*?\*/)*"
+_ALLOWED = re.compile("|".join((*map(re.escape, HEADERS), *FAMILIES.values())))
+
+MAXIMUM_FINDINGS = 10
+"""Of one kind in one source: a source may hold thousands, and nobody reads them."""
+
+# Bounded, or a row of comments would be tried in every division (2^n), an unclosed one from every # (n^2).
+_GAP = r"\s*+(?:/\*(?:[^*]|\*(?!/)){0,200}+\*/\s*+){0,8}+"
 _DIRECTIVE = re.compile(
-    rf"(?:#|%:|\?\?=){_GAP}(?:include_next|include|import|embed)\b{_GAP}(?P<operand>[^\n]*)"
-    rf"|\b__has_(?:include|embed|include_next)\b{_GAP}\(?{_GAP}(?P<probe>[^\n]*)",
-    re.DOTALL,
+    rf"(?:#|%:|\?\?=){_GAP}(?:(?P<word>include_next|include|import|embed)\b{_GAP}(?P<operand>[^\n]*)|(?P<hidden>/\*))"
+    rf"|\b__has_(?:include|embed|include_next)\b{_GAP}\(?{_GAP}(?P<probe>[^\n]*)"
 )
 _OPERAND = re.compile(r'<(?P<angle>[^<>"\n]*)>|"(?P<quote>[^"\n]*)"')
 _SPLICE = re.compile(r"\\\r?\n")
@@ -48,7 +55,7 @@ _DOUBTFUL = re.compile(r'R"|\\[ \t\f\v]+\r?\n|\r(?!\n)')
 
 
 def include_findings(source: str, gate: Gate = Gate.SCREEN) -> tuple[Finding, ...]:
-    """One error per include directive (or `__has_include`) that names nothing on the allow-list."""
+    """One error per include directive (or `__has_include`) that names nothing on the allow-list; the first ten."""
     if "\0" in source:
         line = source[: source.index("\0")].count("\n") + 1
         return (Finding(gate, "bad_source", "the source contains a NUL character", line, "remove it"),)
@@ -61,15 +68,20 @@ def include_findings(source: str, gate: Gate = Gate.SCREEN) -> tuple[Finding, ..
     comments = [] if _DOUBTFUL.search(source) else _comments(text)
     findings = []
     for match in _DIRECTIVE.finditer(text):
-        if any(start <= match.start() < end for start, end in comments):
+        before = bisect.bisect_right(comments, match.start(), key=lambda span: span[0])
+        if before and match.start() < comments[before - 1][1]:
             continue
-        operand = match["operand"] if match["operand"] is not None else match["probe"]
+        operand = next(part for part in match.group("operand", "hidden", "probe") if part is not None)
         name = _name(operand)
-        if name is None or not ALLOWED.fullmatch(name):
-            what = f"includes {name!r}" if name is not None else f"includes by {operand.strip()[:40]!r}"
+        word = match["word"] or "include"
+        if word != "include" or name is None or not _ALLOWED.fullmatch(name):
+            what = f"#{word} of {operand.strip()[:80] if name is None else name[:80]!r}"
             message = f"{what}, which is not on the include allow-list"
             line = _line_of(lines, match.start())
-            findings.append(Finding(gate, "include_not_allowed", message, line, f"Allowed: {ALLOWED_TEXT}."))
+            hint = nearest(name or "", (*HEADERS, *FAMILIES))
+            findings.append(Finding(gate, "forbidden_include", message, line, f"allowed headers: {hint}"))
+            if len(findings) == MAXIMUM_FINDINGS:
+                break
     return tuple(findings)
 
 
@@ -95,7 +107,7 @@ def _splice(source: str) -> tuple[list[int], str]:
 
 
 def _line_of(starts: list[int], offset: int) -> int:
-    return sum(1 for start in starts if start <= offset)
+    return bisect.bisect_right(starts, offset)
 
 
 def _comments(text: str) -> list[tuple[int, int]]:

@@ -130,7 +130,7 @@ def test_forbidden_include_never_reaches_nvrtc(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(nvrtc, "build", never)
     (finding,) = refused('#include "/etc/passwd"\n' + GOOD)
-    assert (finding.kind, finding.line) == ("include_not_allowed", 1)
+    assert (finding.kind, finding.line) == ("forbidden_include", 1)
 
 
 # -- the cache --------------------------------------------------------------------------------------------------------

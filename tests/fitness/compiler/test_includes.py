@@ -44,7 +44,7 @@ PASSWD = '"/etc/passwd"'
 def test_refused(source: str) -> None:
     findings = include_findings(source)
     assert findings
-    assert {finding.kind for finding in findings} == {"include_not_allowed"}
+    assert {finding.kind for finding in findings} == {"forbidden_include"}
 
 
 @pytest.mark.parametrize(
