@@ -6,26 +6,30 @@ import importlib.metadata
 import os
 import platform
 import subprocess
+import tomllib
 from pathlib import Path
+
+_DISTRIBUTION = "evo-kernels"
+_ROOT = Path(__file__).resolve().parent.parent
 
 
 def version() -> str:
-    """Version of the installed distribution; "unknown" when run from a folder that was never installed."""
+    """Version of the checkout evo runs from, else of the installed distribution."""
     try:
-        return importlib.metadata.version("evo-kernels")
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"
+        project = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    except FileNotFoundError:  # a wheel carries none
+        return importlib.metadata.version(_DISTRIBUTION)
+    return str(project["version"])
 
 
 def commit() -> str | None:
     """Commit of the checkout evo runs from, with "+" where it has changes; None outside a checkout."""
-    root = Path(__file__).resolve().parent.parent
-    if not (root / ".git").exists():
+    if not (_ROOT / ".git").exists():
         return None
-    head = _git(root, "rev-parse", "HEAD")
+    head = _git("rev-parse", "HEAD")
     if head is None:
         return None
-    return head + ("+" if _git(root, "status", "--porcelain", "--untracked-files=no") else "")
+    return head + ("+" if _git("status", "--porcelain", "--untracked-files=no") else "")
 
 
 def machine() -> dict[str, object]:
@@ -40,10 +44,10 @@ def machine() -> dict[str, object]:
     }
 
 
-def _git(root: Path, *arguments: str) -> str | None:
+def _git(*arguments: str) -> str | None:
     try:
         done = subprocess.run(
-            ["git", "-C", str(root), *arguments], capture_output=True, text=True, timeout=5, check=True
+            ["git", "-C", str(_ROOT), *arguments], capture_output=True, text=True, timeout=5, check=True
         )
     except (OSError, subprocess.SubprocessError):
         return None

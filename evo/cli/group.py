@@ -43,8 +43,19 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
 
+def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    """As runs record it; click's own option fails in a checkout that is not installed."""
+    if wanted and not ctx.resilient_parsing:
+        from evo.provenance import version
+
+        click.echo(f"evo, version {version()}")
+        ctx.exit()
+
+
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="evo-kernels", prog_name="evo")
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Show the version."
+)
 def cli() -> None:
     """Evolutionary search over populations of CUDA kernels.
 

@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 from evo.cli.boundary import Command
 from evo.cli.group import COMMANDS, cli
+from evo.provenance import version
 
 HEAVY = ("numpy", "scipy", "deap", "sqlite_utils", "matplotlib", "pydantic", "rich", "openai", "cuda", "jinja2")
 
@@ -30,6 +31,12 @@ def test_help_imports_nothing_heavy() -> None:
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     modules = {name.split(".")[0] for name in json.loads(output.splitlines()[-1])}
     assert modules & set(HEAVY) == set()
+
+
+def test_the_version_needs_no_installation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.metadata.version", lambda name: pytest.fail(f"{name} was asked for"))
+    result = CliRunner().invoke(cli, ["--version"])
+    assert (result.exit_code, result.output) == (0, f"evo, version {version()}\n")
 
 
 def test_help_is_quick() -> None:
