@@ -17,10 +17,11 @@ MAX_SHAPES: Final = 64
 MAX_DIMENSION: Final = 2**31 - 1
 MAX_OPERAND_BYTES: Final = 8 * 2**30
 
-_KEYS: Final = (
+KEYS: Final = (
     "op", "pattern", "dtype", "out_dtype", "acc", "x_layout", "y_layout", "shapes", "free", "domain", "seeds",
     "baseline", "tolerance",
 )  # fmt: skip
+"""Keys of a `[task]` table."""
 _ACCUMULATORS: Final = ("float32",)
 _LAYOUTS: Final = ("col", "row")
 
@@ -61,8 +62,8 @@ class _Reader:
 
     def read(self) -> dict[str, Any]:
         for key in self.spec:
-            if key not in _KEYS:
-                self.error(str(key), "unknown key", nearest(str(key), _KEYS))
+            if key not in KEYS:
+                self.error(str(key), "unknown key", nearest(str(key), KEYS))
         op = self.op()
         pattern = self.pattern(op)
         dtype = self.choice("dtype", "float16", DTYPES)

@@ -16,6 +16,7 @@ from evo.cli.group import COMMANDS, cli
 from evo.experiment import Experiment
 from fitness import gpu
 from fitness.kernel import KernelError, parse_kernel
+from fitness.taskspec import KEYS
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -135,11 +136,11 @@ def test_every_documented_key_is_a_key() -> None:
     keys = [key for cell in cells for key in re.findall(r"`([\w.]+)`", cell)]
     assert len(keys) > 10
     known = Experiment.load(find("nm24").path).model_dump()
-    task_keys = {"op", "pattern", "dtype", "shapes", "free", "seeds", "baseline", "tolerance"}
     for key in keys:
         table, _, name = key.partition(".")
         assert table in known, key
-        assert not name or name in (task_keys if table == "task" else known[table]), key
+        assert not name or name in (KEYS if table == "task" else known[table]), key
+    assert {key for key in keys if key.startswith("task.")} == {f"task.{name}" for name in KEYS}
 
 
 def test_every_card_is_documented() -> None:
