@@ -318,7 +318,7 @@ def _problem(details: ErrorDetails) -> Problem:
 
 
 def _shown(value: object) -> str:
-    text = json.dumps(value, default=str)
+    text = json.dumps(value, default=str, ensure_ascii=False)
     return text if len(text) <= 60 else text[:57] + "..."
 
 

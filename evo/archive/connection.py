@@ -71,6 +71,8 @@ def connect(path: Path, *, readonly: bool = False) -> Database:
             _check_kind(database, path)
             if not readonly:
                 _prepare(database)
+            elif not database.table_names():
+                raise ArchiveError(f"archive {path} is empty", "run an experiment first, or give one with --archive")
         except BaseException:
             connection.close()
             raise

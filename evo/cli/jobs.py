@@ -23,6 +23,7 @@ from evo.loop import run_experiment
 from evo.observer import Observer, RunSummary, Silent
 from evo.pool import CandidateLimits, DeviceSpec, Pool
 from evo.progress import LiveProgress, PlainProgress, results_table
+from evo.propose import load_operators
 from evo.report.folder import write_run_folder
 from fitness import gpu as gpus
 
@@ -102,6 +103,7 @@ def load(name: str, options: Options, console: Console) -> Job:
     experiment = experiment.model_copy(
         update={"device": device, "operators": _operators(experiment, options, found.path)}
     )
+    load_operators(list(experiment.weights))  # one that cannot be imported is refused now, by --dry-run too
     return Job(name, experiment, options.archive or Path(experiment.archive.path))
 
 

@@ -19,7 +19,7 @@ from evo.cli.options import archive_option, json_option
 @click.option("--resume", is_flag=True, help="Go on with the latest unfinished run of that name.")
 @click.option("--dry-run", is_flag=True, help="Judge seeds and baseline, show headroom and planned cost, then stop.")
 @archive_option
-@click.option("--workers", type=click.IntRange(min=1), help="Worker processes.  [default: one per CPU]")
+@click.option("--workers", type=click.IntRange(1, 1024), help="Worker processes.  [default: one per CPU]")
 @json_option
 @click.option("--quiet", "-q", is_flag=True, help="No progress; only the result.")
 @click.pass_context

@@ -61,3 +61,9 @@ def test_a_folder_that_cannot_be_written() -> None:
     assert code == 1
     assert len(output.splitlines()) == 1
     assert output.startswith("evo: file")
+
+
+def test_a_refused_name_is_shown_as_written(tmp_path: Path) -> None:
+    result = CliRunner().invoke(cli, ["new", str(tmp_path / "ünï")])
+    assert result.exit_code == 1
+    assert '"ünï" is no name' in result.output

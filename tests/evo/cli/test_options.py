@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from evo.cli import options, plot
 from evo.cli.group import cli
+from evo.errors import ArchiveError
 from tests.evo import archives
 
 
@@ -46,3 +47,11 @@ def test_the_working_archive_comes_first(shipped: str) -> None:
 def test_plots_of_the_shipped_archive_go_to_the_users_folder(shipped: str) -> None:
     result = CliRunner().invoke(cli, ["plot", "--format", "png"])
     assert result.stdout.split()[0] == f"runs/{shipped}/plot.png"
+
+
+def test_an_empty_archive_is_named_as_such(tmp_path: Path) -> None:
+    empty = tmp_path / "empty.db"
+    empty.touch()
+    with pytest.raises(ArchiveError, match=r"empty\.db is empty; run an experiment first"):
+        options.open_for_reading(empty)
+    assert empty.read_bytes() == b""

@@ -295,3 +295,16 @@ def test_no_llm_without_other_operators_is_an_error() -> None:
     text = Path(find("smoke").path).read_text(encoding="utf-8")
     Path("own.toml").write_text(text, encoding="utf-8")
     assert run("own.toml", "--no-llm", "--quiet")[0] == 0
+
+
+def test_an_absurd_number_of_workers_is_refused_at_once() -> None:
+    result = CliRunner().invoke(cli, ["run", "smoke", "--dry-run", "--workers", "100000000"])
+    assert result.exit_code == 2
+    assert "1<=x<=1024" in result.output
+
+
+@pytest.mark.parametrize("name", ["nomod:Cls", "json:JSONDecoder"])
+def test_a_dry_run_refuses_an_operator_that_cannot_be_loaded(name: str) -> None:
+    result = CliRunner().invoke(cli, ["run", "smoke", "--dry-run", "--set", f"operators.{name}=1"])
+    assert result.exit_code == 1
+    assert f"evo: operators.{name}" in result.output
