@@ -263,13 +263,14 @@ class Pool:
         if not was_ready:
             seat.job = None
             raise PoolError(f"a worker process could not start: {how}")
+        spent_s = time.monotonic() - seat.started
         seat.job = None
         seat.start()
         if job is None:
             return None
         verdict = None
         if own_fault and stage == Gate.COMPILE:
-            verdict = _compiler_died(how, time.monotonic() - seat.started)
+            verdict = _compiler_died(how, spent_s)
         return self._again(job, waiting, verdict, f"worker process ended: {how}")
 
     def _overrun(self, seat: _Seat, waiting: deque[_Job]) -> tuple[_Job, object] | None:

@@ -90,7 +90,8 @@ def prepare(kernel: Kernel, task: Task, device: Device, *, on_gate: OnGate | Non
     failure = evaluation.prepare()
     if failure is not None:
         return evaluation.concluded(failure)
-    return Prepared(evaluation.code_key or "", tuple(evaluation.notes), evaluation.cost())
+    assert evaluation.code_key is not None
+    return Prepared(evaluation.code_key, tuple(evaluation.notes), evaluation.cost())
 
 
 def judge(
