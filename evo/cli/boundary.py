@@ -27,6 +27,7 @@ _DISK = {
     errno.ENOTDIR: ("a part of the path is a file, not a folder", "check the path"),
     errno.EEXIST: ("is a file, not a folder", "choose another path"),
     errno.EISDIR: ("is a folder", "give the path of a file"),
+    errno.ENAMETOOLONG: ("the name is too long", "choose a shorter one"),
 }
 
 

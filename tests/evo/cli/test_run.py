@@ -308,3 +308,9 @@ def test_a_dry_run_refuses_an_operator_that_cannot_be_loaded(name: str) -> None:
     result = CliRunner().invoke(cli, ["run", "smoke", "--dry-run", "--set", f"operators.{name}=1"])
     assert result.exit_code == 1
     assert f"evo: operators.{name}" in result.output
+
+
+def test_a_name_too_long_for_the_file_system_is_refused() -> None:
+    result = CliRunner().invoke(cli, ["run", "a" * 300, "--dry-run"])
+    assert result.exit_code == 1
+    assert "the name is too long; choose a shorter one" in result.output
