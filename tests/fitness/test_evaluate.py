@@ -67,8 +67,9 @@ def test_exact_number_of_device_calls_and_their_order_on_each_clock() -> None:
     modelled, measured = NumpyDevice(), NumpyDevice(clock="measured")
     judge(dense_kernel(), TASK, modelled)
     judge(dense_kernel(), TASK, measured)
-    # six small runs, then two timed shapes and one hidden; one modelled time serves as screen and result
-    assert modelled.calls == ["run"] * 6 + ["screen"] + ["run"] * 3
+    # six small runs, then two timed shapes and one hidden (on the simulator each twice: the whole grid with fewer
+    # rows, sampled blocks at full size); one modelled time serves as screen and result
+    assert modelled.calls == ["run"] * 6 + ["screen"] + ["run"] * 6
     assert measured.calls == ["run"] * 6 + ["run"] * 3 + ["screen", "time"]
 
 
@@ -81,9 +82,11 @@ def test_full_lists_are_longer() -> None:
 def test_small_runs_have_all_checks_and_large_ones_only_bounds() -> None:
     device = NumpyDevice()
     judge(dense_kernel(), LARGE, device, steps=1000)
-    small, large = device.checks[0], device.checks[6]
+    small, whole, large = device.checks[0], device.checks[6], device.checks[7]
     assert (small.races, small.uninitialised, small.blocks, small.steps) == (True, True, None, 100)
-    assert (large.races, large.uninitialised, large.steps) == (False, False, 1000)
+    for checks in (whole, large):
+        assert (checks.races, checks.uninitialised, checks.steps) == (False, False, 1000)
+    assert whole.blocks is None
     assert large.blocks is not None
     (blocks,) = large.blocks
     assert {0, 512 // 64 * 16 - 1} <= set(blocks)
@@ -114,8 +117,8 @@ def test_a_kernel_that_a_smaller_k_does_not_predict_is_costed_at_the_full_k() ->
     regular, irregular = counting(0), counting(7)
     assert isinstance(judge(dense_kernel(), LARGE, regular), Timed)
     assert isinstance(judge(dense_kernel(), LARGE, irregular), Timed)
-    # six small runs; the timed shape, twice more at smaller K; the hidden shape
-    assert regular.calls == ["run"] * 6 + ["screen"] + ["run"] * 4
+    # six small runs; the timed shape (whole grid, sampled blocks), twice more at smaller K; the hidden shape (both)
+    assert regular.calls == ["run"] * 6 + ["screen"] + ["run"] * 6
     assert irregular.calls == [*regular.calls, "time"]
     assert [len(subject.reduced) for subject in irregular.timed] == [2, 0]
 
@@ -129,7 +132,7 @@ def test_a_program_that_does_not_survive_its_timing_has_that_verdict() -> None:
     assert (outcome.kind, outcome.stage) == ("TimedOut", Gate.TIMING_SCREEN)
 
 
-@pytest.mark.parametrize(("depth", "calls"), [(Gate.SMALL_RUN, 6), (Gate.CORRECTNESS, 9)])
+@pytest.mark.parametrize(("depth", "calls"), [(Gate.SMALL_RUN, 6), (Gate.CORRECTNESS, 12)])
 def test_depth_names_the_last_gate(depth: Gate, calls: int) -> None:
     device = NumpyDevice()
     outcome = judge(dense_kernel(), TASK, device, depth=depth)
@@ -205,7 +208,8 @@ def test_sampled_blocks_that_write_too_little_make_the_whole_grid_run() -> None:
     device = NumpyDevice(runner=idle)
     outcome = judge(dense_kernel(), LARGE, device)
     assert (outcome.kind, outcome.stage) == ("WrongResult", Gate.CORRECTNESS)
-    assert [checks.blocks is None for checks in device.checks[6:]] == [False, True]
+    # the whole grid with fewer rows, sampled blocks at full size, then all of them
+    assert [checks.blocks is None for checks in device.checks[6:]] == [True, False, True]
 
 
 def test_hopeless_ones_stop_at_the_screen() -> None:
