@@ -12,11 +12,19 @@ from evo.cli.options import SHIPPED_ARCHIVES, WORKING_ARCHIVE, archive_option, j
 _FORMATS = ("png", "pdf", "svg")
 
 
+def _file_name(_context: click.Context, _option: click.Parameter, name: str) -> str:
+    if name in ("", ".", "..") or Path(name).name != name:
+        raise click.BadParameter(f"{name!r} is not a file name; say the folder with --out")
+    return name
+
+
 @click.command(cls=Command)
 @click.argument("ref", default="best")
 @archive_option
 @click.option("--out", type=click.Path(path_type=Path), help="Folder to write to.  [default: the run's folder]")
-@click.option("--name", default="plot", show_default=True, help="File name without its ending.")
+@click.option(
+    "--name", default="plot", show_default=True, callback=_file_name, help="File name without its ending; not a path."
+)
 @click.option(
     "--format", "formats", type=click.Choice(_FORMATS), multiple=True, help="May be repeated.  [default: all]"
 )

@@ -44,3 +44,13 @@ def test_plot_into_a_file_in_the_way(run_id: str) -> None:
     code, _, err = evo("plot", "--out", "figures")
     assert code == 1
     assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ["../out", "a/b", "..", ""])
+@pytest.mark.usefixtures("run_id")
+def test_the_name_of_a_plot_is_no_path(name: str, tmp_path: Path) -> None:
+    before = sorted(tmp_path.rglob("*"))
+    code, _, err = evo("plot", "nm24", "--name", name)
+    assert code == 2
+    assert "--out" in err
+    assert sorted(tmp_path.rglob("*")) == before
