@@ -93,10 +93,6 @@ def transaction(database: Database) -> Iterator[None]:
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
-    except BaseException:
-        connection.rollback()
-        raise
-    try:
         connection.execute("COMMIT")
     except BaseException:
         connection.rollback()
