@@ -221,10 +221,9 @@ class Machine:
 
     def _next(self) -> int:
         """The block to run: the lowest, unless a group there has kept others waiting too long."""
-        if len(self.pending) + len(self.stalled) > 1 and self.budget.executions % PATIENCE == PATIENCE - 1:
-            blocks = sorted({*self.pending, *self.stalled})
-            if len(blocks) > 1:
-                return blocks[1 + (self.budget.executions // PATIENCE) % (len(blocks) - 1)]
+        if len(self.pending) > 1 and self.budget.executions % PATIENCE == PATIENCE - 1:
+            blocks = sorted(self.pending)
+            return blocks[1 + (self.budget.executions // PATIENCE) % (len(blocks) - 1)]
         return min(self.pending)
 
     def _go(self, block: int, *, forced: bool = False) -> None:

@@ -164,3 +164,33 @@ def test_budget_counts_warp_instructions() -> None:
     few, many = (run(source, launch("k", 1, 64, "y", n), {}, y) for n in (100, 200))
     assert 2 * 100 * 2 <= many.steps - few.steps <= 2 * 100 * 10
     assert run(source, launch("k", 1, 64, "y", 200), {}, y, steps=few.steps).ended == "steps"
+
+
+HALVES = """
+extern "C" __global__ void halves(const int* x, int* y, int n) {
+  int lane = threadIdx.x, sum = 0;
+#pragma unroll 1
+  for (int i = lane / 16; i < n; i += 2) { if (x[i] == lane) sum += 3; sum = sum * 5 + x[i]; if (lane >= 16) break; }
+  y[lane] = __shfl_xor_sync(0xffffffff, sum, 16);
+}
+"""
+
+
+@pytest.mark.parametrize("n", [1300, 2100])
+def test_half_a_warp_waits_for_a_long_loop_of_the_other(n: int) -> None:
+    """The scheduler's patience runs out inside the loop, with the other half waiting at the shuffle."""
+    x = (np.arange(n) % 7).astype(np.int32)
+    execution = clean(
+        run(HALVES, launch("halves", 1, 32, "x", "y", n), {"x": x}, {"y": np.zeros(32, np.int32)})
+    )
+    sums = []
+    for lane in range(32):
+        total = np.int32(0)
+        with np.errstate(over="ignore"):
+            for i in range(lane // 16, n, 2):
+                total = np.int32(total + 3) if x[i] == lane else total
+                total = np.int32(total * np.int32(5) + x[i])
+                if lane >= 16:
+                    break
+        sums.append(total)
+    np.testing.assert_array_equal(execution.outputs["y"], np.roll(sums, 16))
