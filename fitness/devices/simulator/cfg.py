@@ -59,14 +59,14 @@ NO_DESTINATION = frozenset(
         "fabric",
     ]
 )
-_MAY_RETURN = frozenset({"barrier", "bar", "mbarrier"})
 
 
 @dataclass(frozen=True)
 class Terminator:
     """How a block ends.
 
-    `kind`: "jump", "branch", "switch", "exit", "trap", "barrier" (block-wide) or "warp_barrier".
+    `kind`: "jump", "branch", "switch", "exit", "trap", "barrier" (block-wide), "warp_barrier", "wait" (for a phase of
+    an mbarrier) or "cluster_wait".
     `targets`: successor blocks (branch: taken, not taken). `instruction`: the one that ends it, or None.
     """
 
@@ -113,6 +113,8 @@ def _returns(instruction: Instruction) -> bool:
     op = instruction.op
     if op[0] in ("bar", "barrier"):
         return "red" in op
+    if op[0] == "wgmma":
+        return op[1] == "mma_async"
     return op[0] == "mbarrier" and op[1] in ("arrive", "test_wait", "try_wait", "arrive_drop", "pending_count")
 
 
@@ -128,6 +130,8 @@ def _written(operand: Operand) -> list[Register]:
 
 def sources(instruction: Instruction) -> list[Register]:
     """Registers an instruction reads, its guard not included."""
+    if instruction.op[0] == "wgmma":  # accumulators are read and written
+        return registers_in(instruction.operands)
     if destinations(instruction) or (instruction.operands and isinstance(instruction.operands[0], Sink)):
         return registers_in(instruction.operands[1:])
     return registers_in(instruction.operands)
@@ -143,8 +147,10 @@ def _ends_block(instruction: Instruction) -> str | None:
         return "trap"
     if op[0] == "bar" and op[1] == "warp":
         return "warp_barrier"
-    if op[0] in ("bar", "barrier") and "cluster" not in op and "arrive" not in op:
-        return "barrier"
+    if op[0] in ("bar", "barrier") and "arrive" not in op:
+        return "cluster_wait" if "cluster" in op else "barrier"
+    if op[0] == "mbarrier" and op[1] in ("test_wait", "try_wait"):
+        return "wait"
     return None
 
 
@@ -295,7 +301,7 @@ def _liveness(blocks: list[Block]) -> None:
             block.uses |= read - block.defs
             block.defs |= written
         block.uses |= _terminator_reads(block.terminator) - block.defs
-        if block.terminator.instruction is not None and block.terminator.kind == "barrier":
+        if block.terminator.instruction is not None and block.terminator.kind in ("barrier", "wait"):
             block.defs |= {r.name for r in destinations(block.terminator.instruction)}
     live: list[set[str]] = [set(b.uses) for b in blocks]
     changed = True
@@ -318,7 +324,7 @@ def _terminator_reads(terminator: Terminator) -> set[str]:
     read: set[str] = set()
     if terminator.condition:
         read.add(terminator.condition[0].name)
-    if terminator.instruction is not None and terminator.kind in ("switch", "barrier", "warp_barrier"):
+    if terminator.instruction is not None and terminator.kind in ("switch", "barrier", "warp_barrier", "wait"):
         read |= {r.name for r in sources(terminator.instruction)}
     return read
 
@@ -383,13 +389,15 @@ def build(function: Function) -> Graph:
     return Graph(function.name, chosen, number[0], dict(function.registers), _taint(chosen, number[0]))
 
 
-def has_warp_operation(block: Block) -> bool:
-    """Does the block need whole warps (mma, ldmatrix, shuffles, votes)?"""
-    return any(i.op[0] in _WARP_OPERATIONS for i in block.instructions)
+def width(block: Block) -> int:
+    """Warps that must come together for the block: 4 (wgmma), 1 (mma, ldmatrix, shuffles, votes) or 0."""
+    if any(i.op[0] == "wgmma" or i.op[0] == "setmaxnreg" for i in block.instructions):
+        return 4
+    return int(any(i.op[0] in _WARP_OPERATIONS for i in block.instructions))
 
 
 _WARP_OPERATIONS = frozenset(
-    {"mma", "wmma", "ldmatrix", "stmatrix", "movmatrix", "shfl", "vote", "match", "redux", "elect", "wgmma"}
+    {"mma", "wmma", "ldmatrix", "stmatrix", "movmatrix", "shfl", "vote", "match", "redux", "elect"}
 )
 __all__ = [
     "Address",
@@ -399,6 +407,6 @@ __all__ = [
     "Terminator",
     "build",
     "destinations",
-    "has_warp_operation",
     "sources",
+    "width",
 ]

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from fitness.devices.simulator import cfg, emit_memory, emit_values, emit_warp
+from fitness.devices.simulator import cfg, emit_async, emit_memory, emit_values, emit_warp
 from fitness.devices.simulator.cfg import Block, Graph
 from fitness.devices.simulator.emit_values import pick
 from fitness.devices.simulator.faults import Stop, unsupported
@@ -29,8 +29,9 @@ class Kernel:
     """Executable form of one entry.
 
     Attributes:
-        functions: per block. lengths: instructions per block (terminator included). whole: blocks that need
-            whole warps. live: variables each block takes (values, then taints). sites: memory instructions.
+        functions: per block. lengths: instructions per block (terminator included).
+        whole: warps each block needs together: 0, 1 (whole warps) or 4 (whole warpgroups).
+        live: variables each block takes (values, then taints). sites: memory instructions.
         source: the generated code, for the curious. undefined: variables of the entry block that no one set.
     """
 
@@ -39,7 +40,7 @@ class Kernel:
     layout: Layout
     functions: list[BlockFunction]
     lengths: list[int]
-    whole: list[bool]
+    whole: list[int]
     live: list[list[str]]
     entry_values: tuple[Any, ...]
     sites: list[Site]
@@ -70,13 +71,13 @@ class _Generator:
             layout=self.layout,
             functions=[space[f"_b{b.index}"] for b in blocks],
             lengths=[len(b.instructions) + (b.terminator.instruction is not None) for b in blocks],
-            whole=[cfg.has_warp_operation(b) for b in blocks],
+            whole=[cfg.width(b) for b in blocks],
             live=live,
             entry_values=tuple(self._undefined(name) for name in live[self.graph.entry]),
             sites=self.writer.sites,
             source=source,
             track=self.writer.track,
-            fenced=any(i.op[0] in ("membar", "fence") for b in blocks for i in b.instructions),
+            fenced=any(_orders_memory(i) for b in blocks for i in b.instructions),
         )
 
     def _undefined(self, variable: str) -> Any:
@@ -112,7 +113,7 @@ class _Generator:
         self._guarded(instruction, guard, written, before)
 
     def _plain(self, instruction: Instruction) -> None:
-        for family in (emit_values, emit_memory, emit_warp):
+        for family in (emit_values, emit_async, emit_memory, emit_warp):
             if family.emit(self.writer, instruction):
                 return
         raise unsupported(f"`{instruction.text}`", instruction.line)
@@ -179,6 +180,12 @@ class _Generator:
             mask = writer.value(instruction.operands[0], "u32", line)
             following = end.targets[0]
             writer.put(f"return _m.warp_barrier(_c, {mask}, {line}, {following}, {self._live(following)})")
+        elif end.kind == "wait":
+            assert instruction is not None
+            live = writer.variables(self.graph.blocks[end.targets[0]].live_in)
+            emit_async.wait(writer, instruction, end.targets[0], live)
+        elif end.kind == "cluster_wait":
+            writer.put(f"return _m.clusters.wait(_c, {line}, {end.targets[0]}, {self._live(end.targets[0])})")
         else:
             self._barrier(block)
 
@@ -233,6 +240,12 @@ class _Generator:
             f"return _m.barrier_reduction(_c, {number}, {operation!r}, {predicate}, {place}, {instruction.line}, "
             f"{following}, {self._live(following)})"
         )
+
+
+def _orders_memory(instruction: Instruction) -> bool:
+    """Whether an instruction is a fence with which blocks may order their accesses to global memory."""
+    op = instruction.op
+    return op[0] == "membar" or (op[0] == "fence" and op[1] not in ("proxy", "mbarrier_init"))
 
 
 def _never_read(graph: Graph) -> frozenset[str]:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 Lanes = NDArray[np.int64]
 Value = Any  # a NumPy scalar (uniform over the group) or an array with one element per lane
 WARP = 32
+WARPGROUP = 128
 
 Dim3 = tuple[int, int, int]
 
@@ -27,10 +28,22 @@ def unravel(index: int, shape: Dim3) -> Dim3:
 
 
 class Chunk:
-    """Thread blocks simulated at once: geometry, and how many of each block's threads have not exited."""
+    """Thread blocks simulated at once: geometry, and how many of each block's threads have not exited.
 
-    def __init__(self, grid: Dim3, block: Dim3, blocks: Sequence[int], shared_stride: int, local_stride: int) -> None:
-        self.grid, self.block = grid, block
+    The blocks of a cluster lie side by side, in the order of their rank.
+    """
+
+    def __init__(
+        self,
+        grid: Dim3,
+        block: Dim3,
+        blocks: Sequence[int],
+        shared_stride: int,
+        local_stride: int,
+        cluster: Dim3 = (1, 1, 1),
+    ) -> None:
+        self.grid, self.block, self.cluster = grid, block, cluster
+        self.cluster_size = cluster[0] * cluster[1] * cluster[2]
         self.blocks = np.asarray(blocks, dtype=np.int64)
         self.threads = block[0] * block[1] * block[2]
         self.stride = -(-self.threads // WARP) * WARP
@@ -92,6 +105,29 @@ class Context:
             return False
         rows = self.lanes.reshape(-1, WARP)
         return bool(np.all(rows[:, 0] % WARP == 0) and np.all(rows[:, -1] - rows[:, 0] == WARP - 1))
+
+    @cached_property
+    def whole_warpgroups(self) -> bool:
+        """Whether the lanes are whole warpgroups (threads 128 i to 128 i + 127 of a block)."""
+        if self.n % WARPGROUP:
+            return False
+        rows = self.lanes.reshape(-1, WARPGROUP)
+        aligned = self.thread.reshape(-1, WARPGROUP)[:, 0] % WARPGROUP == 0
+        return bool(np.all(aligned) and np.all(rows[:, -1] - rows[:, 0] == WARPGROUP - 1))
+
+    @property
+    def complete_warpgroups(self) -> bool:
+        """Whether every warpgroup's lanes that have not exited are all here."""
+        if self.whole_warpgroups:
+            return True
+        per_block = -(-self.chunk.stride // WARPGROUP)
+        mine = np.bincount(
+            self.slot * per_block + self.thread // WARPGROUP, minlength=self.chunk.blocks.size * per_block
+        )
+        lanes = np.flatnonzero(self.chunk.live)
+        groups = lanes // self.chunk.stride * per_block + lanes % self.chunk.stride // WARPGROUP
+        live = np.bincount(groups, minlength=mine.size)
+        return bool(np.all((mine == 0) | (mine == live)))
 
     @cached_property
     def warps(self) -> NDArray[np.int64]:
@@ -184,6 +220,28 @@ class Context:
     def ctaid_z(self) -> Value:
         """The special register %ctaid.z."""
         return self._block_axis(2)
+
+    def _in_cluster(self, axis: int) -> tuple[Value, Value]:
+        """(place of the block in its cluster, number of the cluster) along an axis."""
+        size = np.uint32(self.chunk.cluster[axis])
+        block = self._block_axis(axis)
+        return (np.uint32(0) if size == 1 else block % size), (block if size == 1 else block // size)
+
+    @cached_property
+    def cluster_ctaid(self) -> tuple[Value, Value, Value]:
+        """The special registers %cluster_ctaid.x, .y, .z."""
+        return self._in_cluster(0)[0], self._in_cluster(1)[0], self._in_cluster(2)[0]
+
+    @cached_property
+    def clusterid(self) -> tuple[Value, Value, Value]:
+        """The special registers %clusterid.x, .y, .z."""
+        return self._in_cluster(0)[1], self._in_cluster(1)[1], self._in_cluster(2)[1]
+
+    @cached_property
+    def cluster_ctarank(self) -> Value:
+        """The special register %cluster_ctarank."""
+        size = self.chunk.cluster_size
+        return np.uint32(0) if size == 1 else (self.slot % size).astype(np.uint32)
 
     @cached_property
     def laneid(self) -> Value:

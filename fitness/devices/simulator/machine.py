@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 
 from fitness.devices.simulator.barriers import Barriers
+from fitness.devices.simulator.clusters import Clusters
 from fitness.devices.simulator.codegen import Kernel
 from fitness.devices.simulator.faults import Findings, Stop, finding, unsupported
 from fitness.devices.simulator.lanes import Chunk, Context, Value, gather, merge
 from fitness.devices.simulator.memory import Memory
+from fitness.devices.simulator.phases import Mbarriers
 from fitness.devices.simulator.warps import Warps
 
 Group = tuple[Context, tuple[Value, ...]]
@@ -51,11 +53,15 @@ class Machine:
         geometry: tuple[tuple[int, int, int], tuple[int, int, int]],
         shared: tuple[int, int],
         services: Any,
+        cluster: tuple[int, int, int] = (1, 1, 1),
     ) -> None:
         grid, block = geometry
         self.kernel, self.memory, self.budget, self.findings = kernel, memory, budget, findings
         self.ntid = tuple(np.uint32(x) for x in block)
         self.nctaid = tuple(np.uint32(x) for x in grid)
+        self.cluster = tuple(np.uint32(x) for x in cluster)
+        self.nclusterid = tuple(np.uint32(x // y) for x, y in zip(grid, cluster, strict=True))
+        self.cluster_nctarank = np.uint32(cluster[0] * cluster[1] * cluster[2])
         self.nwarpid = np.uint32(-(-(block[0] * block[1] * block[2]) // 32))
         self.nsmid, self.gridid = np.uint32(128), np.uint64(1)
         self.dynamic_shared, self.total_shared = np.uint32(shared[0]), np.uint32(shared[1])
@@ -69,6 +75,8 @@ class Machine:
         self.pending: dict[int, list[Group]] = {}
         self.stalled: dict[int, list[Group]] = {}
         self.barriers = Barriers(self)
+        self.clusters = Clusters(self)
+        self.mbarriers = Mbarriers(self, deferred=self.copies.deferred)
         self.warp_base, self.only_chunk = 0, True
         self._first_line = [
             next((i.line for i in [*b.instructions, b.terminator.instruction] if i is not None and i.line), 0)
@@ -202,6 +210,8 @@ class Machine:
             Stop: fault, trap, budget, barrier divergence or an instruction that is not modelled.
         """
         self.barriers.begin(chunk)
+        self.clusters.begin(chunk)
+        self.mbarriers.begin(chunk)
         self.copies.begin(chunk)
         self.memory.places.clear()
         if self.races is not None:
@@ -214,9 +224,9 @@ class Machine:
                 self._go(self._next())
             elif self.stalled:
                 self._go(min(self.stalled), forced=True)
-            elif not self.barriers.release():
+            elif not (self.barriers.release() or self.clusters.release() or self.mbarriers.time_out()):
                 if chunk.live_count:
-                    raise self.barriers.deadlock()
+                    raise self.clusters.deadlock() if self.clusters.waiting else self.barriers.deadlock()
                 return
 
     def _next(self) -> int:
@@ -236,7 +246,7 @@ class Machine:
         kernel, budget, tally = self.kernel, self.budget, self.tally
         functions, lengths, whole, pending = kernel.functions, kernel.lengths, kernel.whole, self.pending
         while True:
-            if whole[block] and not (forced or context.whole or context.complete):
+            if whole[block] and not (forced or _together(context, whole[block])):
                 self.stalled.setdefault(block, []).append((context, values))
                 return
             forced = False
@@ -252,11 +262,28 @@ class Machine:
             if result is None:
                 return
             block, values = result
-            if pending and (min(pending) <= block or budget.executions % PATIENCE == PATIENCE - 1):
+            long = budget.executions % PATIENCE == PATIENCE - 1
+            if long:
+                self._remind()
+            if pending and (long or min(pending) <= block):
                 self._add(block, context, values)
                 return
-            if self.barriers.waiting and budget.executions % PATIENCE == PATIENCE - 1:
-                self.barriers.release()
+
+    def _remind(self) -> None:
+        """A group has run long: let those that wait look again."""
+        if self.barriers.waiting:
+            self.barriers.release()
+        if self.clusters.waiting:
+            self.clusters.release()
+        if self.mbarriers.waiting:
+            self.mbarriers.time_out()
+
+
+def _together(context: Context, warps: int) -> bool:
+    """Whether no lane that a block needs (of a warp, of a warpgroup) is elsewhere."""
+    if warps == 1:
+        return context.whole or context.complete
+    return context.complete_warpgroups
 
 
 __all__ = ["Budget", "Machine", "unsupported"]

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from fitness.devices.simulator.variables import PtxError, Variable, parse_variable
 
@@ -139,19 +139,33 @@ def _identifier(name: str) -> str:
 
 
 class _Scopes:
-    """Register names by nested `{ }` scope; inner declarations get unique names."""
+    """Registers and labels by nested `{ }` scope; inner declarations get unique names."""
 
     def __init__(self, registers: dict[str, str]) -> None:
         self.all = registers
         self.stack: list[dict[str, Register]] = [{}]
         self.opened = 0
+        self.open = [0]  # numbers of the scopes around, outermost first
+        self.labels: set[tuple[int, str]] = set()
 
     def push(self) -> None:
         self.opened += 1
         self.stack.append({})
+        self.open.append(self.opened)
 
     def pop(self) -> None:
         self.stack.pop()
+        self.open.pop()
+
+    def label(self, name: str) -> str:
+        """Declare a label; its unique name."""
+        self.labels.add((self.open[-1], name))
+        return _label_name(self.open[-1], name)
+
+    def target(self, name: str, around: Sequence[int]) -> str:
+        """Unique name of the label that `name` means within the scopes `around`, once all are declared."""
+        scope = next((number for number in reversed(around) if (number, name) in self.labels), 0)
+        return _label_name(scope, name)
 
     def declare(self, kind: str, names: str) -> None:
         suffix = f"_{self.opened}" if len(self.stack) > 1 else ""
@@ -168,6 +182,10 @@ class _Scopes:
             if found is not None:
                 return found
         return None
+
+
+def _label_name(scope: int, name: str) -> str:
+    return f"{name}${scope}" if scope else name
 
 
 def split_operands(text: str) -> list[str]:
@@ -311,6 +329,7 @@ class _Parser:
 
     def _body(self, function: Function) -> None:
         scopes = _Scopes(function.registers)
+        around: dict[int, tuple[int, ...]] = {}  # scopes around each jump, by its place in the body
         for variable in [*function.parameters, *function.results]:
             if variable.space == "reg":
                 scopes.declare(variable.type, variable.name)
@@ -325,17 +344,19 @@ class _Parser:
             elif char == "}":
                 self.at += 1
                 if len(scopes.stack) == 1:
-                    return
+                    break
                 scopes.pop()
             elif self.text.startswith((".loc\t", ".loc "), start):
                 self._loc(self._end_of_line())
             elif label := _LABEL.match(self.text, start):
                 self.at = label.end()
-                self._label(label[1], function)
+                self._label(label[1], function, scopes)
             else:
                 self._body_statement(self._statement(), function, scopes)
+                around.setdefault(len(function.body) - 1, tuple(scopes.open))
+        _resolve_jumps(function, scopes, around)
 
-    def _label(self, name: str, function: Function) -> None:
+    def _label(self, name: str, function: Function, scopes: _Scopes) -> None:
         start = self._skip()
         if start is not None and self.text.startswith(".branchtargets", start):
             names = self._statement().split(None, 1)[1]
@@ -343,7 +364,7 @@ class _Parser:
         elif start is not None and self.text.startswith(".callprototype", start):
             self._statement()
         else:
-            function.body.append(Label(name))
+            function.body.append(Label(scopes.label(name)))
 
     def _loc(self, text: str) -> None:
         match = _LOC.match(text)
@@ -383,6 +404,15 @@ class _Parser:
         parsed = tuple(_operand(part, scopes) for part in split_operands(operands))
         text = re.sub(r"\s+", " ", statement)
         return Instruction(tuple(opcode.split(".")), parsed, guard, self.line, text)
+
+
+def _resolve_jumps(function: Function, scopes: _Scopes, around: Mapping[int, tuple[int, ...]]) -> None:
+    """Give jumps the unique names of their labels (inline assembly repeats label names in `{ }`)."""
+    for place, numbers in around.items():
+        item = function.body[place] if place >= 0 else None
+        if isinstance(item, Instruction) and item.op[0] == "bra" and isinstance(item.operands[0], Symbol):
+            target = Symbol(scopes.target(item.operands[0].name, numbers))
+            function.body[place] = replace(item, operands=(target, *item.operands[1:]))
 
 
 def parse(text: str) -> Module:

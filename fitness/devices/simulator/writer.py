@@ -35,11 +35,12 @@ _SPECIAL = {
     "%lanemask_eq": "_c.lanemask('eq')", "%lanemask_lt": "_c.lanemask('lt')", "%lanemask_le": "_c.lanemask('le')",
     "%lanemask_gt": "_c.lanemask('gt')", "%lanemask_ge": "_c.lanemask('ge')",
     "%dynamic_smem_size": "_m.dynamic_shared", "%total_smem_size": "_m.total_shared",
-    "%clusterid.x": "_c.ctaid_x", "%clusterid.y": "_c.ctaid_y", "%clusterid.z": "_c.ctaid_z",
-    "%nclusterid.x": "_m.nctaid[0]", "%nclusterid.y": "_m.nctaid[1]", "%nclusterid.z": "_m.nctaid[2]",
-    "%cluster_ctaid.x": "_m.zero", "%cluster_ctaid.y": "_m.zero", "%cluster_ctaid.z": "_m.zero",
-    "%cluster_nctaid.x": "_m.one", "%cluster_nctaid.y": "_m.one", "%cluster_nctaid.z": "_m.one",
-    "%cluster_ctarank": "_m.zero", "%cluster_nctarank": "_m.one",
+    "%clusterid.x": "_c.clusterid[0]", "%clusterid.y": "_c.clusterid[1]", "%clusterid.z": "_c.clusterid[2]",
+    "%nclusterid.x": "_m.nclusterid[0]", "%nclusterid.y": "_m.nclusterid[1]", "%nclusterid.z": "_m.nclusterid[2]",
+    "%cluster_ctaid.x": "_c.cluster_ctaid[0]", "%cluster_ctaid.y": "_c.cluster_ctaid[1]",
+    "%cluster_ctaid.z": "_c.cluster_ctaid[2]",
+    "%cluster_nctaid.x": "_m.cluster[0]", "%cluster_nctaid.y": "_m.cluster[1]", "%cluster_nctaid.z": "_m.cluster[2]",
+    "%cluster_ctarank": "_c.cluster_ctarank", "%cluster_nctarank": "_m.cluster_nctarank",
 }  # fmt: skip
 
 

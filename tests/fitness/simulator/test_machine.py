@@ -180,9 +180,7 @@ extern "C" __global__ void halves(const int* x, int* y, int n) {
 def test_half_a_warp_waits_for_a_long_loop_of_the_other(n: int) -> None:
     """The scheduler's patience runs out inside the loop, with the other half waiting at the shuffle."""
     x = (np.arange(n) % 7).astype(np.int32)
-    execution = clean(
-        run(HALVES, launch("halves", 1, 32, "x", "y", n), {"x": x}, {"y": np.zeros(32, np.int32)})
-    )
+    execution = clean(run(HALVES, launch("halves", 1, 32, "x", "y", n), {"x": x}, {"y": np.zeros(32, np.int32)}))
     sums = []
     for lane in range(32):
         total = np.int32(0)

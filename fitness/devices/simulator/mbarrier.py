@@ -1,0 +1,340 @@
+"""`mbarrier` objects: phases, arrivals, transaction counts (PTX ISA, "mbarrier").
+
+An object is known by its block and its place in shared memory; the 8 bytes there hold a seal, so that a plain
+store over it is noticed. Waiting is in phases.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fitness.devices.simulator.faults import Stop, finding
+from fitness.devices.simulator.lanes import Chunk, Context, Value
+from fitness.devices.simulator.memory import Memory
+from fitness.devices.simulator.sites import Site
+
+Slots = NDArray[np.int64]
+Counts = NDArray[np.int64]
+
+MOST = (1 << 20) - 1
+"""Largest count of arrivals and of transactions, bytes (PTX ISA, "Contents of the mbarrier object")."""
+_SEAL = np.uint64(0xB4221E2EB4221E2E)
+
+
+@dataclass
+class Barrier:
+    """The mbarrier at one offset of every block's shared memory; arrays over the chunk's blocks.
+
+    Attributes:
+        valid: initialised. expected: arrivals of a phase. pending: of the present one. tx: transactions it still
+            awaits. phase: number of the present phase. landing: what is in flight, by block.
+        born: (block epoch, lane) of the initialisation, to see that the other threads were told of it.
+    """
+
+    blocks: int
+    landing: dict[int, list[Callable[[], None]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.valid: NDArray[np.bool_] = np.zeros(self.blocks, dtype=bool)
+        self.expected, self.pending, self.tx, self.phase, self.born_epoch, self.born_lane = (
+            np.zeros(self.blocks, dtype=np.int64) for _ in range(6)
+        )
+
+
+class Objects:
+    """The mbarrier objects of the chunk under way: their life and their counts."""
+
+    def __init__(self, machine: Any) -> None:
+        self.machine = machine
+        self.memory: Memory = machine.memory
+        self.chunk: Chunk | None = None
+        self._barriers: dict[int, Barrier] = {}
+
+    def begin(self, chunk: Chunk) -> None:
+        """A new chunk."""
+        self.chunk, self._barriers = chunk, {}
+
+    def _progress(self) -> None:
+        """A phase has ended somewhere."""
+
+    # ---- places
+
+    def place(self, context: Context, address: Value, site: Site) -> tuple[Slots, Slots]:
+        """Block (place in the chunk) and offset in its shared memory of the mbarrier each lane names.
+
+        Raises:
+            Stop: out of bounds or misaligned.
+        """
+        context, address = self.machine.clusters.resolve(context, address, site)
+        relative = self.memory.offsets(context, address, site, self.memory.windows["shared"])
+        return context.slot, np.broadcast_to(np.asarray(relative, dtype=np.int64), context.n)
+
+    def _cells(self, slots: Slots, offset: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        """The 8-byte words of an mbarrier in every block's memory, and their indices."""
+        window = self.memory.windows["shared"]
+        return window.views[8], (slots * window.stride + offset) >> 3
+
+    def _known(self, slots: Slots, offset: int, context: Context, site: Site) -> Barrier:
+        """The barrier at an offset, which must be initialised in all these blocks.
+
+        Raises:
+            Stop: it is not, or it was overwritten.
+        """
+        barrier = self._barriers.get(offset)
+        words, index = self._cells(slots, offset)
+        good = barrier is not None and barrier.valid[slots].all()
+        if barrier is None or not good or (words.take(index) != _SEAL).any():
+            who = self.memory.where(context, context.lanes[0])
+            what = "was overwritten by another store" if good else "is not initialised"
+            message = f"{who} uses the mbarrier at byte {offset} of shared memory, which {what}: `{site.text}`"
+            raise Stop("fault", finding("mbarrier", message, site.line))
+        self._check_born(barrier, slots, offset, context, site)
+        return barrier
+
+    def _check_born(self, barrier: Barrier, slots: Slots, offset: int, context: Context, site: Site) -> None:
+        """Warps other than the one that initialised it must have met that one at a barrier since."""
+        races = self.machine.races
+        if races is None or slots.size != context.n or self.memory.findings.knows("race", site.line, "mbarrier"):
+            return
+        early = barrier.born_epoch[slots] == races.epochs[slots]
+        early &= barrier.born_lane[slots] >> 5 != context.lanes >> 5
+        if early.any():
+            who = self.memory.where(context, context.lanes[int(np.argmax(early))])
+            message = (
+                f"{who} uses the mbarrier at byte {offset} of shared memory with no barrier since it was initialised"
+            )
+            self.memory.findings.add("race", message, site.line, "mbarrier")
+
+    # ---- life
+
+    def init(self, context: Context, address: Value, count: Value, site: Site) -> None:
+        """`mbarrier.init`.
+
+        Raises:
+            Stop: the count is out of range, or a valid mbarrier is there already.
+        """
+        slots, offsets = self.place(context, address, site)
+        counts = np.broadcast_to(np.asarray(count, dtype=np.int64), context.n)
+        if counts.min() < 1 or counts.max() > MOST:
+            message = f"an mbarrier is initialised with the count {int(counts.min())}; 1 to {MOST} are possible"
+            raise Stop("fault", finding("mbarrier", message, site.line))
+        for offset, here in groups(offsets):
+            assert self.chunk is not None
+            barrier = self._barriers.setdefault(offset, Barrier(self.chunk.blocks.size))
+            mine = slots[here]
+            words, index = self._cells(mine, offset)
+            if (barrier.valid[mine] & (words.take(index) == _SEAL)).any() or np.unique(mine).size != mine.size:
+                message = f"the mbarrier at byte {offset} of shared memory is initialised twice"
+                raise Stop("fault", finding("mbarrier", message, site.line, "Invalidate it first (mbarrier.inval)."))
+            words[index] = _SEAL
+            self._shadow(mine, offset, 0xFF)
+            barrier.valid[mine] = True
+            barrier.expected[mine] = barrier.pending[mine] = counts[here]
+            barrier.tx[mine] = barrier.phase[mine] = 0
+            if self.machine.races is not None:
+                barrier.born_epoch[mine] = self.machine.races.epochs[mine]
+                barrier.born_lane[mine] = context.lanes[here]
+
+    def invalidate(self, context: Context, address: Value, site: Site) -> None:
+        """`mbarrier.inval`: the memory may be used for something else."""
+        slots, offsets = self.place(context, address, site)
+        for offset, here in groups(offsets):
+            barrier = self._known(slots[here], offset, some(context, here), site)
+            barrier.valid[slots[here]] = False
+
+    def _shadow(self, slots: Slots, offset: int, mark: int) -> None:
+        window = self.memory.windows["shared"]
+        if window.shadow is not None:  # its contents are opaque: a plain load reads nothing defined
+            word = np.uint64(mark * 0x0101010101010101 & 0x0101010101010101)
+            window.shadow[8][(slots * window.stride + offset) >> 3] = word
+
+    # ---- counting
+
+    def expect(self, context: Context, address: Value, count: Value, site: Site, *, complete: bool = False) -> None:
+        """`mbarrier.expect_tx` (or `mbarrier.complete_tx`): change the transaction count without arriving."""
+        slots, offsets = self.place(context, address, site)
+        counts = np.broadcast_to(np.asarray(count, dtype=np.int64), context.n)
+        for offset, here in groups(offsets):
+            barrier = self._known(slots[here], offset, some(context, here), site)
+            np.add.at(barrier.tx, slots[here], -counts[here] if complete else counts[here])
+            self._check_tx(barrier, slots[here], site.line)
+            self._settle(barrier, slots[here])
+
+    def arrive(
+        self,
+        context: Context,
+        address: Value,
+        site: Site,
+        *,
+        count: Value = 1,
+        expect: Value | None = None,
+        drop: bool = False,
+        incomplete: bool = False,
+        wanted: bool = True,
+    ) -> tuple[Value, Any]:
+        """`mbarrier.arrive` and its forms.
+
+        Args:
+            context: lanes.
+            address: of the mbarrier.
+            site: the instruction.
+            count: arrivals of each lane.
+            expect: transactions (bytes) it announces first.
+            drop: `arrive_drop`: later phases expect fewer arrivals.
+            incomplete: `.noComplete`: must not end the phase.
+            wanted: the state is used.
+
+        Returns:
+            (state, taint): phase in the upper 32 bits, arrivals pending before this one in the lower.
+
+        Raises:
+            Stop: no mbarrier, or more arrivals than it expects.
+        """
+        slots, offsets = self.place(context, address, site)
+        counts = np.broadcast_to(np.asarray(count, dtype=np.int64), context.n)
+        if counts.min() < 1 or counts.max() > MOST:
+            raise Stop("fault", finding("mbarrier", f"`{site.text}` arrives {int(counts.min())} times", site.line))
+        state = np.zeros(context.n, dtype=np.uint64) if wanted else None
+        for offset, here in groups(offsets):
+            barrier = self._known(slots[here], offset, some(context, here), site)
+            if expect is not None:
+                bytes_ = np.broadcast_to(np.asarray(expect, dtype=np.int64), context.n)[here]
+                np.add.at(barrier.tx, slots[here], bytes_)
+                self._check_tx(barrier, slots[here], site.line)
+            states = self._count(barrier, slots[here], counts[here], offset, drop, incomplete, context, site, wanted)
+            if state is not None and states is not None:
+                state[here] = states
+        return (np.uint64(0) if state is None else state), False
+
+    def _count(
+        self,
+        barrier: Barrier,
+        slots: Slots,
+        counts: Counts,
+        offset: int,
+        drop: bool,
+        incomplete: bool,
+        context: Context,
+        site: Site,
+        wanted: bool,
+    ) -> NDArray[np.uint64] | None:
+        total = np.bincount(slots, weights=counts, minlength=barrier.blocks).astype(np.int64)
+        if (total > barrier.pending).any():
+            return self._count_each(barrier, slots, counts, offset, drop, incomplete, context, site)
+        states = None
+        if wanted:
+            before = np.cumsum(counts) - counts
+            starts = np.concatenate([[True], slots[1:] != slots[:-1]])
+            before -= np.repeat(before[starts], np.diff(np.append(np.flatnonzero(starts), slots.size)))
+            states = _state(barrier.phase[slots], barrier.pending[slots] - before)
+        barrier.pending -= total
+        if drop:
+            barrier.expected -= total
+        if incomplete and (barrier.pending[slots] == 0).any():
+            message = f"`{site.text}` ends a phase, which .noComplete must not"
+            raise Stop("fault", finding("mbarrier", message, site.line))
+        self._settle(barrier, slots)
+        return states
+
+    def _count_each(
+        self,
+        barrier: Barrier,
+        slots: Slots,
+        counts: Counts,
+        offset: int,
+        drop: bool,
+        incomplete: bool,
+        context: Context,
+        site: Site,
+    ) -> NDArray[np.uint64]:
+        """Arrivals one after another, where one instruction reaches into the next phase or arrives too often."""
+        states = np.zeros(slots.size, dtype=np.uint64)
+        for place, (slot, count) in enumerate(zip(slots.tolist(), counts.tolist(), strict=True)):
+            if count > barrier.pending[slot]:
+                who = self.memory.where(context, context.chunk.stride * slot)
+                message = (
+                    f"`{site.text}` arrives {count} times at the mbarrier at byte {offset} of shared memory, which "
+                    f"awaits {int(barrier.pending[slot])} more arrivals in this phase (block of {who})"
+                )
+                cure = "Initialise it with the number of arrivals of a phase; wait for a phase before the next one."
+                raise Stop("fault", finding("mbarrier", message, site.line, cure))
+            one = np.array([slot])
+            states[place] = _state(barrier.phase[one], barrier.pending[one])[0]
+            barrier.pending[slot] -= count
+            barrier.expected[slot] -= count if drop else 0
+            if incomplete and barrier.pending[slot] == 0:
+                message = f"`{site.text}` ends a phase, which .noComplete must not"
+                raise Stop("fault", finding("mbarrier", message, site.line))
+            self._settle(barrier, one)
+        return states
+
+    def _check_tx(self, barrier: Barrier, slots: Slots, line: int) -> None:
+        if (np.abs(barrier.tx[slots]) > MOST).any():
+            message = f"the transaction count of an mbarrier leaves its range of {MOST} bytes"
+            raise Stop("fault", finding("mbarrier", message, line))
+
+    def _settle(self, barrier: Barrier, slots: Slots) -> None:
+        """Begin the next phase in the blocks where all arrivals and transactions are there; wake who waits."""
+        done = np.zeros(barrier.blocks, dtype=bool)
+        done[slots] = (barrier.pending[slots] == 0) & (barrier.tx[slots] == 0)
+        if not done.any():
+            return
+        barrier.phase[done] += 1
+        barrier.pending[done] = barrier.expected[done]
+        if self.machine.races is not None:
+            self.machine.races.block_barrier(done)
+        self._progress()
+
+    # ---- asynchronous operations
+
+    def transacted(self, slot: int, offset: int, size: int, line: int) -> None:
+        """`complete_tx` of an asynchronous copy of `size` bytes."""
+        barrier = self._barriers[offset]
+        barrier.tx[slot] -= size
+        self._check_tx(barrier, np.array([slot]), line)
+        self._settle(barrier, np.array([slot]))
+
+    def arrived(self, slot: int, offset: int, count: int, line: int) -> None:
+        """An arrival that an asynchronous operation makes.
+
+        Raises:
+            Stop: it is one too many.
+        """
+        barrier = self._barriers[offset]
+        if barrier.pending[slot] < count:
+            message = f"an asynchronous copy arrives at the mbarrier at byte {offset}, which awaits no more arrivals"
+            raise Stop("fault", finding("mbarrier", message, line))
+        barrier.pending[slot] -= count
+        self._settle(barrier, np.array([slot]))
+
+    def known(self, slot: int, offset: int, context: Context, site: Site) -> None:
+        """Check that an mbarrier is there (as the operations above do)."""
+        self._known(np.array([slot]), offset, context, site)
+
+    def more(self, slot: int, offset: int, count: int) -> None:
+        """`cp.async.mbarrier.arrive` without `.noinc`: the phase awaits `count` more arrivals."""
+        self._barriers[offset].pending[slot] += count
+
+
+def groups(offsets: Slots) -> list[tuple[int, Any]]:
+    """Distinct offsets, and which lanes have them."""
+    if not offsets.size:
+        return []
+    first = int(offsets[0])
+    if (offsets == first).all():
+        return [(first, slice(None))]
+    return [(int(offset), np.flatnonzero(offsets == offset)) for offset in np.unique(offsets)]
+
+
+def some(context: Context, here: Any) -> Context:
+    """Some lanes of a group (`here` as `groups` gives it)."""
+    return context if isinstance(here, slice) else Context(context.chunk, context.lanes[here])
+
+
+def _state(phase: NDArray[np.int64], pending: NDArray[np.int64]) -> NDArray[np.uint64]:
+    return np.asarray(((phase & 0xFFFFFFFF) << 32) | pending).astype(np.uint64)
