@@ -40,6 +40,13 @@ def fitness_us(outcome: Outcome) -> float | None:
     return geometric_mean(timing.high_us for timing in outcome.timings)
 
 
+def time_us(outcome: Outcome) -> float | None:
+    """Geometric mean of the times themselves, what a speedup is the ratio of; None where there is no fitness."""
+    if not isinstance(outcome, Timed) or fitness_us(outcome) is None:
+        return None
+    return geometric_mean(timing.time_us for timing in outcome.timings)
+
+
 def shape_us(outcome: Outcome) -> tuple[float, ...]:
     """What the fitness is the mean of: upper bounds of the times, in the order of the shapes."""
     return tuple(timing.high_us for timing in outcome.timings) if isinstance(outcome, Timed) else ()

@@ -73,6 +73,8 @@ def connect(path: Path, *, readonly: bool = False) -> Database:
                 _prepare(database)
             elif not database.table_names():
                 raise ArchiveError(f"archive {path} is empty", "run an experiment first, or give one with --archive")
+            elif _pragma(database, "user_version") < VERSION:
+                database = _migrated_copy(connection)
         except BaseException:
             connection.close()
             raise
@@ -117,6 +119,16 @@ def _connect_readonly(path: Path) -> sqlite3.Connection:
     live = path.with_name(path.name + "-wal").exists()
     immutable = not live and not os.access(path.parent, os.W_OK)
     return sqlite3.connect(f"{quoted}?mode=ro{'&immutable=1' if immutable else ''}", uri=True, timeout=BUSY_S)
+
+
+def _migrated_copy(old: sqlite3.Connection) -> Database:
+    """An older archive as this version has it, in a nameless temporary file; the old one stays as it is."""
+    copy = sqlite3.connect("")
+    old.backup(copy)
+    old.close()
+    database = Database(copy)
+    _prepare(database)
+    return database
 
 
 def _check_kind(database: Database, path: Path) -> None:

@@ -5,8 +5,10 @@ Several processes may write the same archive at once (WAL, short transactions); 
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import functools
+import hashlib
 import json
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,6 +18,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 from sqlite_utils import Database
 
+from evo import merit
 from evo.archive import codec, connection
 from evo.archive.records import Entry, Event, Refused, RunRecord
 from evo.errors import ArchiveError
@@ -23,6 +26,12 @@ from evo.observer import Confirmation, Status
 from fitness.kernel import Kernel, KernelError, parse_kernel
 from fitness.outcome import Gate, Outcome, Timed, Timing
 from mutations.operator import Candidate, Judged, Plan
+
+_ENTRIES = (
+    "select c.*, s.text as source, k.params from candidates c"
+    " left join kernels k on k.id = c.kernel_id left join sources s on s.id = k.source_id"
+)
+_RUN_COLUMNS = [field.name for field in dataclasses.fields(RunRecord)]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -71,6 +80,11 @@ class Archive:
     def memory(cls) -> Archive:
         """A fresh archive in memory (tests, trials)."""
         return cls(connection.in_memory(), ":memory:")
+
+    @property
+    def database(self) -> Database:
+        """The open database, for the modules of this package (all SQL is theirs)."""
+        return self._db
 
     def close(self) -> None:
         """Close the file; further calls fail."""
@@ -135,6 +149,7 @@ class Archive:
         """Archive candidates and refusals with their kernels and parents, in one transaction."""
         kernels = {entry.kernel.id: _kernel_row(entry.kernel) for entry in entries if isinstance(entry, Candidate)}
         with connection.transaction(self._db):
+            self._db.table("sources").insert_all(_source_rows(entries), ignore=True)
             self._db.table("kernels").insert_all(kernels.values(), ignore=True)
             self._db.table("candidates").insert_all(_entry_row(run_id, entry) for entry in entries)
             self._db.table("parents").insert_all(row for entry in entries for row in _parent_rows(run_id, entry.plan))
@@ -144,6 +159,7 @@ class Archive:
         """Archive the verdict on candidate n with its times, in one transaction."""
         keys = {"run_id": run_id, "n": n}
         row = keys | {"reused_from": reused_from, "judged_at": now()} | codec.outcome_row(outcome)
+        row |= {"fitness_us": merit.fitness_us(outcome), "time_us": merit.time_us(outcome)}
         timings = outcome.timings if isinstance(outcome, Timed) else ()
         with connection.transaction(self._db):
             self._db.table("outcomes").insert(row)
@@ -154,6 +170,8 @@ class Archive:
         """Archive the times of the run's baseline (rows of `timings` whose n is null)."""
         with connection.transaction(self._db):
             self._add_timings(run_id, None, name, timings, Gate.TIMING)
+            mean_us = merit.geometric_mean(timing.time_us for timing in timings) if timings else None
+            self._db.execute("update runs set baseline_us = ? where id = ?", [mean_us, run_id])
 
     @_guarded
     def add_confirmation(self, run_id: str, confirmation: Confirmation, timings: Sequence[Timing] = ()) -> None:
@@ -177,11 +195,7 @@ class Archive:
         parents: dict[int, list[int]] = {}
         for row in self._rows("select n, parent_n from parents where run_id = ? order by n, position", run_id):
             parents.setdefault(row["n"], []).append(row["parent_n"])
-        rows = self._rows(
-            "select c.*, k.source, k.params from candidates c left join kernels k on k.id = c.kernel_id"
-            " where c.run_id = ? order by c.n",
-            run_id,
-        )
+        rows = self._rows(f"{_ENTRIES} where c.run_id = ? order by c.n", run_id)
         return [self._entry_of(row, tuple(parents.get(row["n"], ()))) for row in rows]
 
     @_guarded
@@ -261,8 +275,9 @@ class Archive:
             "select run_id, n, reason, min(place) as place, rank from ("
             " select c.run_id, c.n, c.reason, 0 as place, f.rank from candidates c join candidates_fts f"
             " on f.rowid = c.rowid where candidates_fts match :query"
-            " union all select c.run_id, c.n, c.reason, 1, g.rank from candidates c join kernels k"
-            " on k.id = c.kernel_id join kernels_fts g on g.rowid = k.rowid where kernels_fts match :query)"
+            " union all select c.run_id, c.n, c.reason, 1, g.rank from sources_fts g join sources s"
+            " on s.rowid = g.rowid join kernels k on k.source_id = s.id join candidates c on c.kernel_id = k.id"
+            " where sources_fts match :query)"
             " group by run_id, n order by place, rank, run_id, n limit :limit",
             query=query,
             limit=limit,
@@ -324,14 +339,25 @@ class Archive:
 
 def _run_of(row: Mapping[str, Any]) -> RunRecord:
     return RunRecord(
-        **{**row, "experiment": json.loads(row["experiment"]), "machine": json.loads(row["machine"] or "{}")}
+        **{name: row[name] for name in _RUN_COLUMNS}
+        | {"experiment": json.loads(row["experiment"]), "machine": json.loads(row["machine"] or "{}")}
     )
+
+
+def source_id(text: str) -> str:
+    """Key of a source text: the hex SHA-256 of its UTF-8 bytes."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _source_rows(entries: Iterable[Entry]) -> Iterable[dict[str, str]]:
+    texts = {entry.kernel.source for entry in entries if isinstance(entry, Candidate)}
+    return ({"id": source_id(text), "text": text} for text in sorted(texts))
 
 
 def _kernel_row(kernel: Kernel) -> dict[str, Any]:
     return {
         "id": kernel.id,
-        "source": kernel.source,
+        "source_id": source_id(kernel.source),
         "params": codec.to_json(dict(sorted(kernel.params.items()))),
         "format": kernel.format.name,
     }

@@ -143,7 +143,7 @@ def test_a_damaged_kernel_is_said(tmp_path: Path) -> None:
         run = archive.add_run(RUN).id
         archive.add_entries(run, [candidate(0)])
     raw = sqlite3.connect(path)
-    raw.execute("update kernels set source = 'rubbish'")
+    raw.execute("update sources set text = 'rubbish'")
     raw.commit()
     raw.close()
     with Archive.open(path) as archive, pytest.raises(ArchiveError, match="damaged row"):
