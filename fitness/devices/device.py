@@ -85,7 +85,34 @@ class BufferRef:
     name: str
 
 
-Argument = Scalar | BufferRef
+@dataclass(frozen=True)
+class ResolvedTensorMap:
+    """A tensor map passed by value (`const __grid_constant__`): the arguments of cuTensorMapEncodeTiled.
+
+    Devices encode it for the address of `buffer`; `fitness.tensormap.problem` has checked it. Interleave is none.
+
+    Attributes:
+        name: as the header calls it. buffer: of `Inputs` or a workspace.
+        dtype: element type ("float16", "bfloat16", "float32", "uint8", ...).
+        dims: elements, innermost first; strides: bytes, of all dimensions but the innermost.
+        box, element_strides: elements, innermost first.
+        swizzle: "none", "32B", "64B" or "128B"; l2promotion: "none", "64B", "128B" or "256B".
+        oob: what lies outside of the tensor: "zeros" or "nan".
+    """
+
+    name: str
+    buffer: str
+    dtype: str
+    dims: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    element_strides: tuple[int, ...]
+    swizzle: str = "none"
+    l2promotion: str = "none"
+    oob: str = "zeros"
+
+
+Argument = Scalar | BufferRef | ResolvedTensorMap
 
 
 @dataclass(frozen=True)

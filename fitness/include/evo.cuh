@@ -167,4 +167,99 @@ __device__ __forceinline__ void cp_async_mbarrier_arrive(uint64_t* barrier) {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
 }
 
+// ---- sm_90: bulk copies by the copy engine; one thread issues them. Sizes and addresses: multiples of 16 bytes.
+
+// Orders this thread's plain accesses to shared memory before asynchronous ones (bulk stores, wgmma).
+__device__ __forceinline__ void fence_proxy_async() {
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// Global -> shared; the bytes count towards the mbarrier's present phase.
+__device__ __forceinline__ void bulk_load(void* target, const void* source, uint32_t bytes, uint64_t* barrier) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                     shared_address(target)),
+                 "l"(source), "r"(bytes), "r"(shared_address(barrier))
+                 : "memory");
+}
+
+// Shared -> global, in this thread's bulk group.
+__device__ __forceinline__ void bulk_store(void* target, const void* source, uint32_t bytes) {
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(target),
+                 "r"(shared_address(source)), "r"(bytes)
+                 : "memory");
+}
+
+__device__ __forceinline__ void bulk_commit() {
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+// Waits until at most PENDING of this thread's latest groups still read shared memory.
+template <int PENDING>
+__device__ __forceinline__ void bulk_wait_read() {
+    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(PENDING) : "memory");
+}
+
+// The same until what they wrote is visible.
+template <int PENDING>
+__device__ __forceinline__ void bulk_wait() {
+    asm volatile("cp.async.bulk.wait_group %0;" ::"n"(PENDING) : "memory");
+}
+
+// A tensor map ([[tensormap]] of the header): parameter `const __grid_constant__ evo::TensorMap name`.
+struct alignas(64) TensorMap {
+    unsigned char opaque[128];
+};
+
+__device__ __forceinline__ void prefetch_tensormap(const TensorMap* map) {
+    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
+// A box of the tensor at element coordinates (innermost first) -> shared memory, aligned to 128 bytes.
+__device__ __forceinline__ void tensor_load(void* target, const TensorMap* map, int c0, int c1, uint64_t* barrier) {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::
+            "r"(shared_address(target)),
+        "l"(map), "r"(c0), "r"(c1), "r"(shared_address(barrier))
+        : "memory");
+}
+
+__device__ __forceinline__ void tensor_load(void* target, const TensorMap* map, int c0, int c1, int c2,
+                                            uint64_t* barrier) {
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], "
+                 "[%1, {%2, %3, %4}], [%5];" ::"r"(shared_address(target)),
+                 "l"(map), "r"(c0), "r"(c1), "r"(c2), "r"(shared_address(barrier))
+                 : "memory");
+}
+
+// The same into the blocks of the cluster whose bits are set in `blocks`, at the same place in each.
+__device__ __forceinline__ void tensor_load_multicast(void* target, const TensorMap* map, int c0, int c1,
+                                                      uint64_t* barrier, uint16_t blocks) {
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
+                 "[%0], [%1, {%2, %3}], [%4], %5;" ::"r"(shared_address(target)),
+                 "l"(map), "r"(c0), "r"(c1), "r"(shared_address(barrier)), "h"(blocks)
+                 : "memory");
+}
+
+__device__ __forceinline__ void tensor_store(const TensorMap* map, int c0, int c1, const void* source) {
+    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(map),
+                 "r"(c0), "r"(c1), "r"(shared_address(source))
+                 : "memory");
+}
+
+// ---- sm_90: thread-block clusters.
+
+__device__ __forceinline__ uint32_t cluster_rank() {
+    uint32_t rank;
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return rank;
+}
+
+__device__ __forceinline__ void cluster_arrive() {
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+
+__device__ __forceinline__ void cluster_wait() {
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
 }  // namespace evo

@@ -6,6 +6,7 @@ lane has waited for it, so a wait group counted wrongly shows. Otherwise (cost r
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +22,10 @@ Array = NDArray[Any]
 
 @dataclass
 class _Pending:
-    """One copy instruction of a group of lanes, in flight. `number`: commit group of each lane (or of all)."""
+    """One copy instruction of a group of lanes, in flight.
+
+    `number`: commit group of each lane (or of all); `order`: place in the order of issue.
+    """
 
     context: Context
     relative: Value
@@ -29,6 +33,7 @@ class _Pending:
     taints: tuple[Value, ...] | None
     site: Site
     number: Any
+    order: int
 
 
 class Copies:
@@ -38,6 +43,7 @@ class Copies:
         self.memory, self.deferred = memory, deferred
         self.pending: list[_Pending] = []
         self.groups: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self._issued = 0
 
     def begin(self, chunk: Chunk) -> None:
         """A new chunk."""
@@ -66,7 +72,8 @@ class Copies:
             return
         if window.shadow is not None:
             memory._mark(window.shadow, index, (True,) * write.count, write)
-        self.pending.append(_Pending(context, relative, values, taints, write, self._number(context)))
+        self._issued += 1
+        self.pending.append(_Pending(context, relative, values, taints, write, self._number(context), self._issued))
 
     def _source(self, context: Context, of: Value, amount: Value | None, read: Site) -> tuple[Value, ...]:
         if amount is None:
@@ -128,6 +135,40 @@ class Copies:
                 kept.append(rest)
         self.pending = kept
 
+    def arrive(self, context: Context, address: Value, site: Site, mbarriers: Any, *, counted: bool) -> None:
+        """`cp.async.mbarrier.arrive`: the lanes' copies so far arrive at an mbarrier when they have landed.
+
+        Args:
+            context: lanes.
+            address: of the mbarrier.
+            site: the instruction.
+            mbarriers: of the chunk.
+            counted: `.noinc`: the mbarrier was initialised for these arrivals; else the phase awaits one more.
+        """
+        slots, offsets = mbarriers.place(context, address, site)
+        for slot, offset in sorted(set(zip(slots.tolist(), offsets.tolist(), strict=True))):
+            here = np.flatnonzero((slots == slot) & (offsets == offset))
+            some = context if here.size == context.n else Context(context.chunk, context.lanes[here])
+            mbarriers.known(slot, offset, some, site)
+            if not counted:
+                mbarriers.more(slot, offset, some.n)
+            mbarriers.later(slot, offset, self._arrival(some, self._issued, (slot, offset), site, mbarriers))
+
+    def _arrival(
+        self, context: Context, issued: int, barrier: tuple[int, int], site: Site, mbarriers: Any
+    ) -> Callable[[], None]:
+        def land() -> None:
+            everything = np.iinfo(np.int64).max
+            kept = []
+            for copy in self.pending:
+                rest = self._land(copy, context, everything) if copy.order <= issued else copy
+                if rest is not None:
+                    kept.append(rest)
+            self.pending = kept
+            mbarriers.arrived(*barrier, context.n, site.line)
+
+        return land
+
     def exit(self, context: Context) -> None:
         """Threads end: what they copied lands."""
         if self.pending:
@@ -157,7 +198,7 @@ class Copies:
         assert part.where is not None
         relative, number = gather((copy.relative, copy.number), part.where)
         taints = gather(copy.taints, part.where) if copy.taints is not None else None
-        return _Pending(part, relative, gather(copy.values, part.where), taints, copy.site, number)
+        return _Pending(part, relative, gather(copy.values, part.where), taints, copy.site, number, copy.order)
 
     def _write(self, copy: _Pending) -> None:
         memory = self.memory

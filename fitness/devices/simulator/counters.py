@@ -47,6 +47,7 @@ CLASSES = (
     "cp_async_commit",
     "cp_async_wait",
     "bulk",
+    "bulk_store",
     "atomic_global",
     "atomic_shared",
     "barrier",
@@ -57,7 +58,7 @@ CLASSES = (
 )
 
 #: What a memory site moves, and between which spaces.
-GLOBAL_KINDS = frozenset({"load_global", "store_global", "atomic_global", "cp_async", "bulk"})
+GLOBAL_KINDS = frozenset({"load_global", "store_global", "atomic_global", "cp_async", "bulk", "bulk_store"})
 SHARED_KINDS = frozenset({"load_shared", "store_shared", "ldmatrix", "stmatrix", "atomic_shared"})
 
 

@@ -92,6 +92,13 @@ class Counting:
             write = site.verb == "writes"
             self.tally.global_access(site.index, region.name, offsets, lanes, write=write, bytes_per_lane=bytes_each)
 
+    def bulk(self, one: Context, region: Region, rows: NDArray[np.int64], size: int, site: Site) -> None:
+        """A bulk copy of one lane touches rows of `size` bytes of a buffer."""
+        if region.role not in _BUFFERS:
+            return
+        block = int(one.lanes[0] + self.lane_base) // (32 * self.tally.warps_per_block)
+        self.tally.bulk_access(site.index, region.name, rows, size, block, write=site.verb == "writes")
+
 
 def static_view(graph: Graph, sites: Sequence[Site]) -> StaticView:
     """The entry's basic blocks and memory sites as the tally wants them; the same for every launch."""
@@ -160,7 +167,9 @@ def _site_count(instruction: Instruction) -> int:
     kind = classify(instruction.name)
     if kind.startswith("atomic"):
         return next((int(part[1:]) for part in instruction.op if part in ("v2", "v4", "v8")), 1)
-    return 2 if kind == "cp_async" else 1
+    if kind == "bulk":
+        return 3  # the buffer's side, the shared side, the mbarrier
+    return 2 if kind in ("cp_async", "bulk_store") else 1
 
 
 def _described(graph: Graph, sites: Sequence[Site]) -> list[tuple[str, int, int, bool]]:

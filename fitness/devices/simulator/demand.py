@@ -111,7 +111,7 @@ def _traffic(counters: LaunchCounters, buffer: BufferCounters, name: str, sites:
     return Traffic(
         cached=sum(site.sectors for site in reads if site.cached_l1) / n,
         bypassing=sum(site.sectors for site in reads if not site.cached_l1) / n,
-        written=sum(site.sectors for site in mine if site.kind == "store_global") / n,
+        written=sum(site.sectors for site in mine if site.kind in ("store_global", "bulk_store")) / n,
         atomic=sum(site.sectors for site in mine if site.kind == "atomic_global") / n,
         distinct=buffer.read_per_block / n,
         grid_read=_whole(buffer.read_union, grid, sectors),

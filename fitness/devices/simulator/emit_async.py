@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from fitness.devices.simulator.bulk import Sites
 from fitness.devices.simulator.emit_memory import address_parts, check_address, space_of
 from fitness.devices.simulator.faults import unsupported
-from fitness.devices.simulator.ptx import Instruction, Operand, Register
-from fitness.devices.simulator.writer import Writer, register_dtype
+from fitness.devices.simulator.ptx import Immediate, Instruction, Operand, Register, Vector, registers_in
+from fitness.devices.simulator.writer import Writer
 
 
 def emit(writer: Writer, ins: Instruction) -> bool:
@@ -27,7 +28,7 @@ def emit(writer: Writer, ins: Instruction) -> bool:
     return form(writer, ins)
 
 
-def mark_of(writer: Writer, operands: list[Operand]) -> str:
+def mark_of(writer: Writer, operands: Sequence[Operand]) -> str:
     """Taint of the registers among operands."""
     return writer.taint_of([o for o in operands if isinstance(o, Register)])
 
@@ -114,6 +115,112 @@ def wait(writer: Writer, ins: Instruction, following: int, live: list[str]) -> N
     writer.put(f"return _m.mbarriers.wait(_c, {base}, {value}, {parity}, {site}, {place}, {following}, {values})")
 
 
+# ---------------------------------------------------------------- bulk copies
+
+_UNKNOWN_BULK = frozenset(
+    {"reduce", "cp_mask", "im2col", "im2col_no_offs", "im2col::w", "tile::gather4", "tile::scatter4"}
+)
+
+
+def _copy(writer: Writer, ins: Instruction) -> bool:
+    op = ins.op
+    if op[:4] == ("cp", "async", "mbarrier", "arrive"):
+        base, site = _barrier_place(writer, ins, ins.operands[0])
+        writer.put(f"_m.copies.arrive(_c, {base}, {site}, _m.mbarriers, counted={'noinc' in op})")
+        return True
+    if "bulk" not in op:
+        return False
+    if _UNKNOWN_BULK & set(op) or any(part.startswith("cta_group") for part in op):
+        raise unsupported(f"`{ins.text}`", ins.line)
+    if "commit_group" in op:
+        writer.put("_m.bulk.commit(_c)")
+    elif "wait_group" in op:
+        count = ins.operands[0]
+        if not isinstance(count, Immediate):
+            raise unsupported(f"`{ins.text}`", ins.line)
+        writer.put(f"_m.bulk.wait(_c, {int(count.text, 0)}, {ins.line})")
+    elif "prefetch" in op:
+        if "tensor" in op:
+            of, where = _tensor(writer, ins, ins.operands[0])
+            name, _ = writer.site(ins, "reads", "global", np.uint64, 2)
+            writer.put(f"_m.bulk.prefetch(_c, {of}, {where}, {name})")
+    elif space_of(op) == "global":
+        _bulk_store(writer, ins)
+    else:
+        _bulk_load(writer, ins)
+    return True
+
+
+def _tensor(writer: Writer, ins: Instruction, operand: Operand) -> tuple[str, str]:
+    """(address of the map, coordinates) of `[map, {c0, c1, ...}]`."""
+    if not isinstance(operand, Vector) or len(operand.items) != 2 or not isinstance(operand.items[1], Vector):
+        raise unsupported(f"`{ins.text}`", ins.line)
+    address, where = operand.items
+    if not isinstance(address, Register):
+        raise unsupported(f"`{ins.text}`", ins.line)
+    assert isinstance(where, Vector)
+    coordinates = "".join(writer.value(item, "u32", ins.line) + ", " for item in where.items)
+    return writer.value(address, "u64", ins.line), f"({coordinates})"
+
+
+def _bulk_sites(
+    writer: Writer, ins: Instruction, far: tuple[str, str, int], near: Operand, barrier: Operand | None
+) -> tuple[str, str, str]:
+    """(shared address, mbarrier address, name of the sites) of a copy; `far`: verb, space, offset of the other side."""
+    load = barrier is not None
+    _, far_site = writer.site(ins, far[0], far[1], np.uint64, 2, far[2])
+    to, offset, mark = address_parts(writer, near, "shared", ins.line)
+    _, near_site = writer.site(ins, "writes" if load else "reads", "shared", np.uint64, 2, offset)
+    bar, bar_site = "", None
+    if barrier is not None:
+        bar, bar_offset, bar_mark = address_parts(writer, barrier, "shared", ins.line)
+        _, bar_site = writer.site(ins, "updates", "shared", np.uint64, 1, bar_offset)
+        check_address(writer, bar_mark, writer.function(bar_site))
+    check_address(writer, mark, writer.function(near_site))
+    for operand in ins.operands:
+        check_address(writer, mark_of(writer, registers_in([operand])), writer.function(far_site))
+    return to, bar, writer.function(Sites(far_site, near_site, bar_site))
+
+
+def _bulk_load(writer: Writer, ins: Instruction) -> None:
+    """To shared memory, from a tensor map, from global or from shared memory, counted by an mbarrier."""
+    tensor = "tensor" in ins.op
+    target, source, *rest = ins.operands
+    size = None if tensor else rest.pop(0)
+    if not rest or not any(part.startswith("mbarrier::complete_tx") for part in ins.op):
+        raise unsupported(f"`{ins.text}`", ins.line)
+    barrier = rest.pop(0)
+    multicast = "multicast::cluster" in ins.op
+    ctas = writer.value(rest[0], "u16", ins.line) if multicast else "None"
+    if tensor:
+        of, where = _tensor(writer, ins, source)
+        to, bar, sites = _bulk_sites(writer, ins, ("reads", "global", 0), target, barrier)
+        writer.put(f"_m.bulk.tensor_load(_c, {to}, {of}, {where}, {bar}, {ctas}, {sites})")
+        return
+    assert size is not None
+    space = "global" if "global" in ins.op else "shared"
+    of, offset, _ = address_parts(writer, source, space, ins.line)
+    to, bar, sites = _bulk_sites(writer, ins, ("reads", space, offset), target, barrier)
+    count = writer.value(size, "u32", ins.line)
+    writer.put(f"_m.bulk.load(_c, {to}, {of}, {count}, {bar}, {ctas}, {sites})")
+
+
+def _bulk_store(writer: Writer, ins: Instruction) -> None:
+    """From shared to global memory or a tensor map, in a bulk group."""
+    if "bulk_group" not in ins.op:
+        raise unsupported(f"`{ins.text}`", ins.line)
+    target, source = ins.operands[:2]
+    if "tensor" in ins.op:
+        to, where = _tensor(writer, ins, target)
+        of, _, sites = _bulk_sites(writer, ins, ("writes", "global", 0), source, None)
+        writer.put(f"_m.bulk.tensor_store(_c, {to}, {where}, {of}, {sites})")
+        return
+    to, offset, _ = address_parts(writer, target, "global", ins.line)
+    of, _, sites = _bulk_sites(writer, ins, ("writes", "global", offset), source, None)
+    count = writer.value(ins.operands[2], "u32", ins.line)
+    writer.put(f"_m.bulk.store(_c, {to}, {of}, {count}, {sites})")
+
+
 # ---------------------------------------------------------------- clusters
 
 
@@ -148,8 +255,8 @@ def _cluster_barrier(writer: Writer, ins: Instruction) -> bool:
 
 _FORMS: dict[str, Callable[[Writer, Instruction], bool]] = {
     "mbarrier": _mbarrier,
+    "cp": _copy,
     "mapa": _mapa,
     "getctarank": _getctarank,
     "barrier": _cluster_barrier,
 }
-__all__ = ["emit", "mark_of", "register_dtype", "wait"]

@@ -133,7 +133,11 @@ def _arithmetic(head: str, types: set[str]) -> str:
 
 
 def _spaces(parts: list[str]) -> set[str]:
-    return {part.split("::")[0] for part in parts}
+    return set(map(_space_name, parts))
+
+
+def _space_name(part: str) -> str:
+    return part.split("::")[0]
 
 
 def _space(parts: list[str]) -> str:
@@ -147,7 +151,12 @@ def _space(parts: list[str]) -> str:
 
 def _copy(parts: list[str]) -> str:
     if "bulk" in parts:
-        return {"commit_group": "cp_async_commit", "wait_group": "cp_async_wait"}.get(parts[-1], "bulk")
+        if "commit_group" in parts or "wait_group" in parts:
+            return "other"  # groups of stores: nothing waits for a result
+        spaces = [name for name in map(_space_name, parts) if name in ("shared", "global")]
+        return "bulk_store" if spaces[:1] == ["global"] and "prefetch" not in parts else "bulk"
+    if "mbarrier" in parts:
+        return "other"
     if "commit_group" in parts:
         return "cp_async_commit"
     return "cp_async_wait" if "wait_group" in parts or "wait_all" in parts else "cp_async"

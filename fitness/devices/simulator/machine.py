@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from fitness.devices.simulator.barriers import Barriers
+from fitness.devices.simulator.bulk import Bulk
 from fitness.devices.simulator.clusters import Clusters
 from fitness.devices.simulator.codegen import Kernel
 from fitness.devices.simulator.faults import Findings, Stop, finding, unsupported
@@ -77,6 +78,7 @@ class Machine:
         self.barriers = Barriers(self)
         self.clusters = Clusters(self)
         self.mbarriers = Mbarriers(self, deferred=self.copies.deferred)
+        self.bulk = Bulk(self, deferred=self.copies.deferred)
         self.warp_base, self.only_chunk = 0, True
         self._first_line = [
             next((i.line for i in [*b.instructions, b.terminator.instruction] if i is not None and i.line), 0)
@@ -213,6 +215,7 @@ class Machine:
         self.clusters.begin(chunk)
         self.mbarriers.begin(chunk)
         self.copies.begin(chunk)
+        self.bulk.begin(chunk)
         self.memory.places.clear()
         if self.races is not None:
             self.races.begin(chunk)

@@ -182,6 +182,20 @@ class Races:
         count = bytes_each >> self.global_shift
         self._access(history, context, _spread(relative >> self.global_shift, count), count, site)
 
+    def bulk(self, one: Context, slot: int, offsets: NDArray[np.int64], bytes_each: int, site: Site) -> None:
+        """A bulk copy of one lane touches the shared memory of the block at `slot`, in pieces of `bytes_each`."""
+        context = Context(one.chunk, np.repeat(one.lanes, offsets.size))
+        context.__dict__["slot"] = np.full(offsets.size, slot, dtype=np.int64)
+        self.shared(context, offsets, site, bytes_each)
+
+    def bulk_global(self, one: Context, region: Region, rows: NDArray[np.int64], size: int, site: Site) -> None:
+        """A bulk copy of one lane touches rows of `size` bytes of a buffer."""
+        if self.fenced or region.role not in ("output", "workspace"):
+            return
+        step = 1 << self.global_shift
+        pieces = (rows[:, None] + np.arange(0, size, step)).ravel()
+        self.global_(Context(one.chunk, np.repeat(one.lanes, pieces.size)), region, pieces, site, step)
+
     def _access(self, history: _History, context: Context, granules: NDArray[np.int64], count: int, site: Site) -> None:
         stamps, epochs = self._now(context)
         if history.buffer:

@@ -8,6 +8,7 @@ reduced K is sampled at the same places as the full one.
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 
 from fitness.devices.device import ResolvedLaunch
 
@@ -55,6 +56,26 @@ def _rows(total: int, count: int, together: int, seed: int) -> tuple[int, ...]:
     rows = max(1, total // together)
     chosen = sorted({min(rows - 1, int(place * rows)) for place in _places(max(2, -(-count // together)), seed)})
     return tuple(block for row in chosen for block in range(row * together, min(total, (row + 1) * together)))
+
+
+def clustered(launch: ResolvedLaunch, blocks: Iterable[int]) -> list[int]:
+    """Linear block indices with the blocks of a cluster side by side, in the order of their rank.
+
+    Args:
+        launch: a resolved launch.
+        blocks: whole clusters, in any order.
+    """
+    chosen = sorted(blocks)
+    if launch.cluster == (1, 1, 1):
+        return chosen
+    (nx, ny, _), (cx, cy, cz) = launch.grid, launch.cluster
+
+    def key(block: int) -> tuple[int, int]:
+        x, y, z = block % nx, block // nx % ny, block // (nx * ny)
+        cluster = x // cx + nx // cx * (y // cy + ny // cy * (z // cz))
+        return cluster, x % cx + cx * (y % cy + cy * (z % cz))
+
+    return sorted(chosen, key=key)
 
 
 def _members(launch: ResolvedLaunch, index: int) -> list[int]:

@@ -21,10 +21,11 @@ from fitness.devices.device import (
     Profile,
     Program,
     ResolvedLaunch,
+    ResolvedTensorMap,
     Scalar,
     Timeable,
 )
-from fitness.devices.simulator import ptx
+from fitness.devices.simulator import ptx, tensormap
 from fitness.devices.simulator.allocator import keep_freed_memory
 from fitness.devices.simulator.atomics import Atomics
 from fitness.devices.simulator.codegen import Kernel, generate
@@ -47,6 +48,7 @@ from fitness.devices.simulator.regions import (
     Region,
     Window,
 )
+from fitness.devices.simulator.sampling import clustered
 from fitness.devices.simulator.timing import model_program
 from fitness.devices.simulator.variables import PtxError
 from fitness.gpu import Gpu
@@ -192,6 +194,8 @@ class _Run:
         for argument, (offset, size, kind) in zip(launch.arguments, layout.parameters.values(), strict=True):
             if isinstance(argument, BufferRef):
                 packed = self.buffers[argument.name].base.to_bytes(8, "little")
+            elif isinstance(argument, ResolvedTensorMap):
+                packed = tensormap.encode(argument, self.buffers[argument.buffer].base)
             elif isinstance(argument, Scalar) and kind in ("f32", "f64"):
                 packed = struct.pack("<f" if kind == "f32" else "<d", argument.value)
             else:
@@ -201,8 +205,6 @@ class _Run:
 
     def _launch(self, launch: ResolvedLaunch, chosen: tuple[int, ...] | None) -> None:
         checks = self.checks
-        if launch.cluster != (1, 1, 1):
-            raise unsupported("thread-block clusters", 0)
         kernel = _kernel(self.program.compiled.ptx, launch.entry, checks.uninitialised)
         parameters = self._parameters(launch, kernel.layout)
         image = np.frombuffer(parameters, np.uint8)
@@ -213,12 +215,12 @@ class _Run:
         for site in kernel.sites:
             site.region, site.limit = None, -1
         total = launch.grid[0] * launch.grid[1] * launch.grid[2]
-        blocks = list(range(total)) if chosen is None else list(chosen)
+        blocks = clustered(launch, range(total) if chosen is None else chosen)
         shared = kernel.layout.dynamic_start + launch.shared
         services = self._services(kernel, launch, memory, total, blocks)
         machine = Machine(
             kernel, memory, self.budget, self.findings, parameters, (launch.grid, launch.block),
-            (launch.shared, shared), services,
+            (launch.shared, shared), services, launch.cluster,
         )  # fmt: skip
         services.matrices.warps = machine.warps
         try:
@@ -259,7 +261,8 @@ class _Run:
         """Run the blocks, as many at once as suits; cooperative launches all together."""
         threads = launch.block[0] * launch.block[1] * launch.block[2]
         stride = -(-threads // 32) * 32
-        at_once = len(blocks) if launch.cooperative else max(1, CHUNK_LANES // stride)
+        together = launch.cluster[0] * launch.cluster[1] * launch.cluster[2]
+        at_once = len(blocks) if launch.cooperative else max(1, CHUNK_LANES // (stride * together)) * together
         memory, local = machine.memory, machine.kernel.layout.local_bytes
         track = self.checks.uninitialised
         machine.only_chunk = len(blocks) <= at_once
@@ -270,8 +273,9 @@ class _Run:
                 "local": Window("local", len(some) * stride, local, LOCAL_START, track=track),
             }
             chunk = Chunk(
-                launch.grid, launch.block, some, memory.windows["shared"].stride, memory.windows["local"].stride
-            )
+                launch.grid, launch.block, some, memory.windows["shared"].stride, memory.windows["local"].stride,
+                launch.cluster,
+            )  # fmt: skip
             machine.warp_base = first * chunk.warps_per_block
             if machine.counting is not None:
                 machine.counting.lane_base = machine.warp_base * 32

@@ -227,14 +227,16 @@ class Tally:
         pattern, _, _ = record.patterns.find(offsets, lanes, record.bytes_per_lane, shared=True)
         record.add(pattern, offsets.size, serial)
 
-    def bulk_access(self, site: int, buffer: str, start: int, size: int, block: int, *, write: bool) -> None:
-        """One bulk copy of `size` contiguous bytes at offset `start`, issued by simulated block `block`."""
+    def bulk_access(self, site: int, buffer: str, rows: Addresses, size: int, block: int, *, write: bool) -> None:
+        """One bulk copy, issued by simulated block `block`: rows of `size` bytes at offsets `rows` of a buffer."""
         record = self._sites[site]
         record.buffer = buffer
-        first, last = start // SECTOR_BYTES, (start + size - 1) // SECTOR_BYTES
-        sectors, fronts = last - first + 1, -(-size // 128)
-        record.counts += (1, size / max(1, record.bytes_per_lane), sectors, fronts, -(-size // SECTOR_BYTES), fronts, 0)
-        touched = np.arange(first, last + 1)
+        first, last = rows // SECTOR_BYTES, (rows + size - 1) // SECTOR_BYTES
+        count = int((last - first).max()) + 1
+        touched = np.unique(np.minimum(first[:, None] + np.arange(count), last[:, None]))
+        total = size * rows.size
+        ideal, fronts = -(-total // SECTOR_BYTES), -(-total // 128)
+        record.counts += (1, total / max(1, record.bytes_per_lane), touched.size, fronts, ideal, fronts, 0)
         blocks = np.full(touched.size, block)
         if write:
             self._buffers[buffer].mark_written(blocks, touched)

@@ -20,6 +20,7 @@ from fitness.devices.device import (
     Inputs,
     Program,
     ResolvedLaunch,
+    ResolvedTensorMap,
     ResolvedWorkspace,
     Scalar,
 )
@@ -48,13 +49,20 @@ def launch(
     entry: str,
     grid: int | Sequence[int],
     block: int | Sequence[int],
-    *arguments: str | float,
+    *arguments: str | float | ResolvedTensorMap,
     shared: int = 0,
     memset: tuple[str, ...] = (),
+    cluster: int | Sequence[int] = 1,
 ) -> ResolvedLaunch:
-    """A launch whose arguments are buffer names and numbers."""
-    resolved: list[Argument] = [BufferRef(a) if isinstance(a, str) else Scalar("n", a) for a in arguments]
-    return ResolvedLaunch(entry, dim3(grid), dim3(block), shared, tuple(resolved), memset)
+    """A launch whose arguments are buffer names, numbers and tensor maps."""
+    resolved = tuple(_argument(a) for a in arguments)
+    return ResolvedLaunch(entry, dim3(grid), dim3(block), shared, resolved, memset, dim3(cluster))
+
+
+def _argument(given: str | float | ResolvedTensorMap) -> Argument:
+    if isinstance(given, ResolvedTensorMap):
+        return given
+    return BufferRef(given) if isinstance(given, str) else Scalar("n", given)
 
 
 def run(

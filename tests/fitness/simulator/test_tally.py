@@ -83,7 +83,7 @@ def test_atomics_count_addresses_and_contention() -> None:
 
 def test_bulk_copies_touch_every_sector_between_start_and_end() -> None:
     t = tally()
-    t.bulk_access(2, "X", 48, 64, 1, write=False)
+    t.bulk_access(2, "X", np.array([48]), 64, 1, write=False)
     c = t.finish()
     assert (c.sites[2].sectors, c.sites[2].ideal_sectors, c.buffers["X"].read_union) == (3, 2, 3)
 
