@@ -9,6 +9,12 @@ if TYPE_CHECKING:
     from mutations.operator import Operator
 
 OPERATORS: Mapping[str, str] = {
+    "llm_crossover": "mutations.llm.operators:LlmCrossover",
+    "llm_edit": "mutations.llm.operators:LlmEdit",
+    "llm_optimise": "mutations.llm.operators:LlmOptimise",
+    "llm_repair": "mutations.llm.operators:LlmRepair",
+    "llm_rewrite": "mutations.llm.operators:LlmRewrite",
+    "llm_translate": "mutations.llm.operators:LlmTranslate",
     "splice": "mutations.splice:Splice",
     "tune": "mutations.tune:Tune",
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from numpy.random import Generator
 
@@ -16,6 +16,9 @@ from fitness.gpu import Gpu
 from fitness.kernel import Kernel
 from fitness.outcome import Outcome
 from fitness.task import Task
+
+if TYPE_CHECKING:
+    from mutations.llm.access import Access
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,10 @@ class Refusal:
     """Why an operator could make no child of these parents. Recorded, counted, no error."""
 
     why: str
+
+
+class Unavailable(Refusal):
+    """The operator itself could not work (no model answered); another operator may take its place, said aloud."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +101,7 @@ class Context:
     """What an operator may know and use while making one child.
 
     `rng` is child n's own generator (SeedSequence([rng_seed, n])): an operator takes all its chance from it.
+    `llm` is how it may ask a language model, None where none is in use.
     """
 
     task: Task
@@ -103,6 +111,7 @@ class Context:
     ledger: Ledger
     library: Library
     recorder: Recorder
+    llm: Access | None = None
 
 
 class Operator(Protocol):
@@ -112,4 +121,4 @@ class Operator(Protocol):
     arity: int
 
     def propose(self, parents: Sequence[Judged], context: Context) -> Proposal | Refusal:
-        """Make one child of exactly `arity` parents; deterministic in (parents, context.rng)."""
+        """Make one child of exactly `arity` parents; deterministic in (parents, context.rng) and a model's answers."""

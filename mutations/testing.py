@@ -121,9 +121,13 @@ class OperatorContract:
         kernels = [seed_kernel(names[i % len(names)]) for i in range(self.operator().arity)]
         return tuple(judged(kernel, n, timed(task, (9.0 + n, 40.0))) for n, kernel in enumerate(kernels))
 
+    def surroundings(self, seed: int = 0, tried: Collection[str] = ()) -> Context:
+        """What the operator may use; `tried` are kernels the run has already."""
+        return context(self.task(), seed=seed, tried=tried)
+
     def proposals(self) -> list[Proposal]:
         """The children that `draws` generators give; refusals are left out."""
-        replies = [self.operator().propose(self.parents(), context(self.task(), seed=s)) for s in range(self.draws)]
+        replies = [self.operator().propose(self.parents(), self.surroundings(s)) for s in range(self.draws)]
         return [reply for reply in replies if isinstance(reply, Proposal)]
 
     def test_it_has_a_name_and_an_arity(self) -> None:
@@ -140,7 +144,7 @@ class OperatorContract:
     def test_the_same_generator_gives_the_same_child(self) -> None:
         """Deterministic in parents and generator: resume and replay need it."""
         for seed in range(self.draws):
-            one, two = (self.operator().propose(self.parents(), context(self.task(), seed=seed)) for _ in range(2))
+            one, two = (self.operator().propose(self.parents(), self.surroundings(seed)) for _ in range(2))
             assert one == two
 
     def test_chance_comes_from_the_generator(self) -> None:
@@ -149,7 +153,7 @@ class OperatorContract:
             # One child only: acceptable for a rule that has nothing to choose, not for one that draws.
             generator = np.random.default_rng(0)
             before = generator.bit_generator.state
-            surroundings = context(self.task())
+            surroundings = self.surroundings()
             self.operator().propose(self.parents(), surroundings)
             assert surroundings.rng.bit_generator.state == before
 
@@ -183,15 +187,15 @@ class OperatorContract:
         """Parents are shared with the archive and with other children."""
         parents = self.parents()
         before = [(parent.candidate.kernel.id, dict(parent.candidate.kernel.params)) for parent in parents]
-        self.operator().propose(parents, context(self.task()))
+        self.operator().propose(parents, self.surroundings())
         assert before == [(parent.candidate.kernel.id, dict(parent.candidate.kernel.params)) for parent in parents]
 
     def test_a_known_child_is_not_made_while_others_are_new(self) -> None:
         """What the run has already is not proposed again."""
         for seed in range(5):
-            first = self.operator().propose(self.parents(), context(self.task(), seed=seed))
+            first = self.operator().propose(self.parents(), self.surroundings(seed))
             if isinstance(first, Proposal) and first.model is None:
-                surroundings = context(self.task(), seed=seed, tried=[first.kernel.id])
+                surroundings = self.surroundings(seed, tried=[first.kernel.id])
                 again = self.operator().propose(self.parents(), surroundings)
                 assert isinstance(again, Refusal) or again.kernel.id != first.kernel.id
 
@@ -199,7 +203,7 @@ class OperatorContract:
         """A refusal is data and says why."""
         kernel = parse_kernel(_FIXED)
         parents = tuple(judged(kernel, n) for n in range(self.operator().arity))
-        reply = self.operator().propose(parents, context(self.task()))
+        reply = self.operator().propose(parents, self.surroundings())
         assert isinstance(reply, Refusal | Proposal)
         if isinstance(reply, Refusal):
             assert len(reply.why.split()) >= 3

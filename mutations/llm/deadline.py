@@ -1,0 +1,40 @@
+"""One deadline per proposal: every wait of it ends by then, retries, tools and repairs included."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+
+class Deadline:
+    """A moment on a monotonic clock, and a flag that ends every wait at once.
+
+    Args:
+        seconds: from now.
+        stop: set to give up early (Ctrl-C); shared by all proposals of a run.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self, seconds: float, stop: threading.Event | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._clock = clock
+        self._end = clock() + seconds
+        self._stop = stop or threading.Event()
+
+    @property
+    def left_s(self) -> float:
+        """Seconds left, never negative; 0 once stopped."""
+        return 0.0 if self._stop.is_set() else max(0.0, self._end - self._clock())
+
+    @property
+    def passed(self) -> bool:
+        """True once nothing is left."""
+        return self.left_s <= 0.0
+
+    def sleep(self, seconds: float) -> bool:
+        """Wait; False, without waiting, if the deadline would pass meanwhile, or if stopped."""
+        if seconds >= self.left_s:
+            return False
+        return not self._stop.wait(seconds)
