@@ -72,7 +72,7 @@ def baseline_kernel(task: Task) -> Seed:
         kernel = load_kernel(paths[0])
     except KernelError as error:
         raise BaselineError(f"baseline {name} cannot be read: {error}") from error
-    why = task.unsupported(kernel.format.name)
+    why = task.unsupported(kernel.format)
     if why:
         raise BaselineError(f"baseline {name} does not serve this task: {why}", 'write baseline = "auto"')
     return Seed(name, kernel)
@@ -126,7 +126,7 @@ def _objection(kernel: Kernel, task: Task, kept: dict[str, Seed]) -> str | None:
     """Why a kernel cannot be a seed of this task, or None."""
     if kernel.id in kept:
         return f"the same as {kept[kernel.id].name}"
-    why = task.unsupported(kernel.format.name)
+    why = task.unsupported(kernel.format)
     if why:
         return why
     violations = task.domain_violations(kernel)

@@ -1,7 +1,7 @@
 """Compiles a candidate with NVRTC: PTX, cubin, resources and diagnostics from one compilation, cached.
 
 Works on any machine: NVRTC comes from PyPI wheels and needs neither a driver nor a CUDA toolkit. A
-candidate sees its params as `-DNAME=VALUE`, the toolkit headers of the allow-list and `evo.cuh`.
+candidate sees its params as `-DNAME=VALUE`, the toolkit headers of the allow-list, `evo.cuh` and `task.cuh`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 
@@ -33,9 +33,10 @@ class CompileError:
 
 
 @functools.cache
-def prelude() -> str:
-    """Text of `evo.cuh`, the header every candidate may include."""
-    return resources.files("fitness").joinpath("include", "evo.cuh").read_text(encoding="utf-8")
+def preludes() -> Mapping[str, str]:
+    """Our own headers that every candidate may include: file name -> text."""
+    folder = resources.files("fitness").joinpath("include")
+    return {name: folder.joinpath(name).read_text(encoding="utf-8") for name in ("evo.cuh", "task.cuh")}
 
 
 def compile_source(
@@ -74,7 +75,7 @@ def compile_source(
 
 
 def _key(source: str, defines: Sequence[str], flags: Sequence[str], arch: str) -> str:
-    prelude_hash = hashlib.sha256(prelude().encode()).hexdigest()
+    prelude_hash = hashlib.sha256("\0".join(preludes().values()).encode()).hexdigest()
     return cache.key(source, "\n".join(defines), "\n".join(flags), arch, nvrtc.version(), prelude_hash)
 
 
@@ -88,7 +89,7 @@ def _build(source: str, options: Sequence[str], arch: str) -> Compiled | tuple[F
         f"-I{folder}",
         f"-I{folder / 'cccl'}",
     )
-    raw = nvrtc.build(source, (*fixed, *options), {"evo.cuh": prelude()})
+    raw = nvrtc.build(source, (*fixed, *options), preludes())
     text = ptx.normalised(raw.ptx, str(folder))
     found = diagnostics.findings(raw.log, text)
     if not raw.ok:
@@ -122,5 +123,6 @@ def _entries(text: str, log: str) -> dict[str, Entry]:
             spill_load_bytes=resources_of.spill_load_bytes,
             max_threads=signature.max_threads,
             required_block=signature.required_block,
+            required_cluster=signature.required_cluster,
         )
     return entries

@@ -188,9 +188,8 @@ class _Evaluation:
 
     def compile(self) -> Outcome | None:
         header = self.kernel.header
-        result = compile_source(
-            self.kernel.source, defines=self.kernel.defines, flags=header.options, arch=self.device.gpu.arch
-        )
+        defines = (*self.task.defines, *self.kernel.defines)
+        result = compile_source(self.kernel.source, defines=defines, flags=header.options, arch=self.device.gpu.arch)
         self.compile_s = result.seconds
         if isinstance(result, CompileError):
             return CompileFailed(Gate.COMPILE, result.findings)

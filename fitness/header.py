@@ -60,14 +60,35 @@ class Workspace:
 
 @dataclass(frozen=True)
 class TensorMap:
-    """A TMA descriptor the harness encodes outside timing; passed by value as 128 bytes."""
+    """A TMA descriptor the harness encodes outside timing; passed by value as 128 bytes.
+
+    Terms are those of cuTensorMapEncodeTiled, innermost dimension first; interleave is none.
+
+    Attributes:
+        tensor: name of a buffer. dtype: its element type, "" for that of the buffer.
+        dims: elements; empty: the buffer's shape. strides: bytes, of all dimensions but the innermost; empty: packed.
+        box, element_strides: elements; swizzle, l2promotion, oob: see `fitness.tensormap`.
+    """
 
     name: str
     tensor: str
     box: tuple[Expression, ...]
+    dims: tuple[Expression, ...] = ()
+    strides: tuple[Expression, ...] = ()
+    element_strides: tuple[Expression, ...] = ()
+    dtype: str = ""
     swizzle: str = "none"
     l2promotion: str = "none"
     oob: str = "zeros"
+
+    def expressions(self) -> dict[str, tuple[Expression, ...]]:
+        """Every expression by header key."""
+        return {
+            "box": self.box,
+            "dims": self.dims,
+            "strides": self.strides,
+            "element_strides": self.element_strides,
+        }
 
 
 @dataclass(frozen=True)
@@ -101,6 +122,7 @@ class Launch:
 class Header:
     """What the header comment declares.
 
+    `dtypes`, `layouts`: element types of W, X and Y and layouts of X and Y that the code is written for; empty: any.
     `lines`: TOML key ("launch[0].grid") -> line of the file, for findings made later (see `line`).
     """
 
@@ -112,6 +134,8 @@ class Header:
     constraints: tuple[Expression, ...] = ()
     atomics: bool = False
     align: int = 16
+    dtypes: tuple[str, ...] = ()
+    layouts: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
     workspaces: tuple[Workspace, ...] = ()
     tensormaps: tuple[TensorMap, ...] = ()

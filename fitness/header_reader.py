@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from fitness.dtypes import DTYPES
 from fitness.expressions import Expression, ExpressionError, nearest
 from fitness.formats import FORMATS, get_format
 from fitness.header import FormatChoice, Header, KernelError, Launch, Param, TensorMap, Workspace
+from fitness.tensormap import ELEMENT_BYTES, L2_PROMOTIONS, OOB_FILLS, SWIZZLES
 
 MAX_PARAMS: Final = 32
 MAX_VALUES: Final = 64
@@ -88,7 +90,8 @@ class _Reader:
         return KernelError(self.path, self.lines.get(at, self.first_line), key, problem, fix)
 
     def header(self, data: Mapping[str, Any]) -> Header:
-        self.known(data, "", ("about", "format", "require", "constraints", "atomics", "align", "options",
+        self.known(data, "", ("about", "format", "require", "constraints", "atomics", "align", "dtypes",
+                              "layouts", "options",
                               "workspace", "launch", "tensormap", "params"))  # fmt: skip
         params = self.params(self.typed(data, "params", dict, {}))
         launches = tuple(self.launch(i, table) for i, table in enumerate(self.tables(data, "launch")))
@@ -103,6 +106,8 @@ class _Reader:
             constraints=self.expressions(data, "constraints"),
             atomics=self.typed(data, "atomics", bool, False),
             align=self.align(data),
+            dtypes=self.listed(data, "dtypes", DTYPES),
+            layouts=self.listed(data, "layouts", ("col", "row")),
             options=self.options(data),
             workspaces=tuple(self.workspace(i, table) for i, table in enumerate(self.tables(data, "workspace"))),
             tensormaps=tuple(self.tensormap(i, table) for i, table in enumerate(self.tables(data, "tensormap"))),
@@ -181,6 +186,13 @@ class _Reader:
             raise self.error("align", f"{align} bytes", "write a power of two from 2 to 256")
         return align
 
+    def listed(self, data: Mapping[str, Any], key: str, known: Iterable[str]) -> tuple[str, ...]:
+        values = self.strings(data, key)
+        for value in values:
+            if value not in known:
+                raise self.error(key, f"{value!r} is not known", nearest(value, known))
+        return values
+
     def options(self, data: Mapping[str, Any]) -> tuple[str, ...]:
         flags = self.strings(data, "options")
         for flag in flags:
@@ -249,15 +261,22 @@ class _Reader:
 
     def tensormap(self, index: int, table: Mapping[str, Any]) -> TensorMap:
         prefix = f"tensormap[{index}]."
-        self.known(table, prefix, ("name", "tensor", "box", "swizzle", "l2promotion", "oob"))
-        texts = {key: self.typed(table, key, str, default, prefix)
-                 for key, default in (("swizzle", "none"), ("l2promotion", "none"), ("oob", "zeros"))}  # fmt: skip
-        box = self.expressions(table, "box", prefix)
-        if not 1 <= len(box) <= 5:
-            raise self.error(f"{prefix}box", f"{len(box)} dimensions", "give one to five, innermost first")
+        lists, choices = ("box", "dims", "strides", "element_strides"), {
+            "dtype": tuple(ELEMENT_BYTES), "swizzle": tuple(SWIZZLES), "l2promotion": L2_PROMOTIONS, "oob": OOB_FILLS,
+        }  # fmt: skip
+        self.known(table, prefix, ("name", "tensor", *lists, *choices))
+        self.required(table, "box", prefix)
+        sizes = {key: self.expressions(table, key, prefix) for key in lists}
+        for key in ("box", "dims"):
+            if key in table and not 1 <= len(sizes[key]) <= 5:
+                raise self.error(f"{prefix}{key}", f"{len(sizes[key])} dimensions", "give one to five, innermost first")
+        for key, allowed in choices.items():
+            if key in table and table[key] not in allowed:
+                raise self.error(f"{prefix}{key}", f"{table[key]!r}", nearest(str(table[key]), allowed))
+        texts = {key: table[key] for key in choices if key in table}
         name = self.identifier(table, "name", prefix)
         self.required(table, "tensor", prefix)
-        return TensorMap(name, self.typed(table, "tensor", str, "", prefix), box, **texts)
+        return TensorMap(name, self.typed(table, "tensor", str, "", prefix), **sizes, **texts)
 
     def launch(self, index: int, table: Mapping[str, Any]) -> Launch:
         prefix = f"launch[{index}]."

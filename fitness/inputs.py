@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from fitness.devices.device import Inputs
 from fitness.dtypes import DTYPES, Dtype
+from fitness.epilogue import Operands as EpilogueOperands
 from fitness.formats import get_format
 from fitness.formats.format import complete
 from fitness.gpu import Gpu
@@ -82,6 +83,7 @@ class Operands:
     task: Task
     w: Array
     x: Array
+    added: EpilogueOperands
     _packed: dict[FormatChoice, dict[str, Array]] = field(default_factory=dict, repr=False)
 
     def buffers(self, choice: FormatChoice) -> dict[str, Array]:
@@ -90,17 +92,32 @@ class Operands:
             options = {name: str(option) for name, option in choice.options.items()}
             packed = get_format(choice.name).pack(self.w, options)
             x = self.x.T if self.task.x_layout == "col" else self.x
-            arrays = {**{f"W.{name}": array for name, array in packed.items()}, "X": np.ascontiguousarray(x)}
+            arrays = {
+                **{f"W.{name}": array for name, array in packed.items()},
+                "X": np.ascontiguousarray(x),
+                **self.added_buffers(),
+            }
             for array in arrays.values():
                 array.flags.writeable = False
             self._packed[choice] = arrays
         return self._packed[choice]
 
+    def added_buffers(self) -> dict[str, Array]:
+        """`bias` and `residual`, the latter in the layout of Y; one NaN each where the epilogue has none."""
+        bias, residual = self.added.bias, self.added.residual
+        if bias is None:
+            bias = np.full(1, np.nan, DTYPES[self.task.dtype].numpy)
+        if residual is None:
+            residual = np.full(1, np.nan, DTYPES[self.task.out_dtype].numpy)
+        elif self.task.y_layout == "col":
+            residual = residual.T
+        return {"bias": bias, "residual": np.ascontiguousarray(residual)}
+
     @property
     def held_bytes(self) -> int:
         """Memory it holds or will hold; reference, scale and limits of the criterion take 25 bytes a result."""
         packed = sum(array.nbytes for arrays in self._packed.values() for array in arrays.values())
-        return int(self.w.nbytes + self.x.nbytes + packed + 25 * self.w.shape[0] * self.x.shape[1])
+        return int(self.w.nbytes + self.x.nbytes + self.added.nbytes + packed + 25 * self.w.shape[0] * self.x.shape[1])
 
     @cached_property
     def finite(self) -> bool:
@@ -120,13 +137,13 @@ class Operands:
 
     @cached_property
     def reference(self) -> NDArray[np.float64]:
-        """Finite operands only."""
-        return self.task.operation.reference(self.w, self.x, None)
+        """The result in float64, epilogue included, (M, N). Finite operands only."""
+        return self.task.chain.apply(self.task.operation.reference(self.w, self.x, None), self.added)
 
     @cached_property
     def scale(self) -> NDArray[np.float64]:
-        """sqrt((W*W) @ (X*X)), (M, N)."""
-        return self.task.operation.scale(self.w, self.x)
+        """sqrt((W*W) @ (X*X)), (M, N), carried through the epilogue."""
+        return self.task.chain.error_scale(self.task.operation.scale(self.w, self.x), self.added)
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,7 +180,8 @@ class Case:
             return self.operands.reference
         options = {name: str(option) for name, option in self.format.options.items()}
         stored = get_format(self.format.name).stored_mask(self.operands.w, options)
-        return self.task.operation.reference(self.operands.w, self.operands.x, stored)
+        product = self.task.operation.reference(self.operands.w, self.operands.x, stored)
+        return self.task.chain.apply(product, self.operands.added)
 
     @property
     def scale(self) -> NDArray[np.float64]:
@@ -179,7 +197,8 @@ class Case:
     @property
     def exact(self) -> bool:
         """True if results must be bitwise exact where representable (small integers)."""
-        return self.data in ("integers", "empty")
+        chain = self.task.chain
+        return self.data in ("integers", "empty") if not chain else self.data == "integers" and chain.exact
 
     def logical(self, outputs: Mapping[str, Array]) -> Array:
         """Y as (M, N) whatever its layout; a view.
@@ -227,7 +246,12 @@ def make_case(task: Task, shape: Shape, format: FormatChoice, *, seed: int, data
         seed=seed,
         format=choice,
         inputs=Inputs(buffers, {"Y": y}),
-        scalars={**names, "W.nnz": operands.nnz},
+        scalars={
+            **names,
+            "W.nnz": operands.nnz,
+            "W.max_row": int(operands.row_nnz.max(initial=0)),
+            "scale": np.nan if operands.added.factor is None else operands.added.factor,
+        },
         names={
             **names,
             "SMS": gpu.sms,
@@ -278,10 +302,25 @@ def _make_operands(task: Task, shape: Shape, data: str, rng: Generator) -> Opera
     x = x.astype(dtype.numpy)
     if data == "nonfinite":
         _poison(w, x, rng)
-    return Operands(task, w, np.asfortranarray(x) if task.x_layout == "col" else x)
+    added = _added(task, (m, n), data, rng)
+    return Operands(task, w, np.asfortranarray(x) if task.x_layout == "col" else x, added)
 
 
-def _values(shape: tuple[int, int], data: str, rng: Generator, *, nonzero: bool) -> NDArray[np.float32]:
+def _added(task: Task, shape: tuple[int, int], data: str, rng: Generator) -> EpilogueOperands:
+    """What the epilogue needs, finite whatever the data kind: of integers, integers; else of size 1."""
+    kind = data if data in ("integers", "positive") else "normal"
+    steps = task.epilogue
+    bias = _values((shape[0],), kind, rng, nonzero=False) if "bias" in steps else None
+    residual = _values(shape, kind, rng, nonzero=False) if "residual" in steps else None
+    factor = float(rng.choice([0.5, 0.75, 1.5, 2.0])) if "scale" in steps else None
+    return EpilogueOperands(
+        bias=None if bias is None else bias.astype(DTYPES[task.dtype].numpy),
+        residual=None if residual is None else residual.astype(DTYPES[task.out_dtype].numpy),
+        factor=2.0 if factor is not None and data == "integers" else factor,
+    )
+
+
+def _values(shape: tuple[int, ...], data: str, rng: Generator, *, nonzero: bool) -> NDArray[np.float32]:
     """float32 values of a kind, before masking and rounding; `nonzero`: none of them is zero."""
     if data == "integers":
         sizes = rng.integers(1 if nonzero else 0, 3, shape, dtype=np.int8)

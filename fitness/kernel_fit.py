@@ -23,6 +23,8 @@ def check_kernel(
     hidden: Sequence[Mapping[str, int]] = (),
     arguments: Iterable[str],
     unsupported: str,
+    dtypes: tuple[str, str] = ("float16", "float16"),
+    layouts: tuple[str, str] = ("col", "col"),
 ) -> tuple[Finding, ...]:
     """Every way the header does not fit.
 
@@ -32,9 +34,13 @@ def check_kernel(
         hidden: more of them, which no finding may show.
         arguments: argument names of the task in the kernel's format.
         unsupported: why the task's W cannot be stored in that format; empty if it can.
+        dtypes: of the task's operands and of its result.
+        layouts: of X and Y.
     """
     if unsupported:
         return (_finding(kernel, "format", "unsupported_format", unsupported, "choose another format"),)
+    if other := [*_not_meant(kernel, "dtypes", dtypes), *_not_meant(kernel, "layouts", layouts)]:
+        return tuple(other)
     return (
         *_unknown_names(kernel, frozenset(shapes[0])),
         *_unknown_arguments(kernel, tuple(arguments)),
@@ -49,14 +55,25 @@ def _finding(
     return Finding(Gate.PARSE, kind, f"{key}: {message}", line=line, suggestion=suggestion, shape=shape)
 
 
+def _not_meant(kernel: Kernel, key: str, wanted: tuple[str, str]) -> Iterator[Finding]:
+    """The header lists what the code is written for, and the task asks for something else."""
+    listed = getattr(kernel.header, key)
+    for value in dict.fromkeys(wanted):
+        if listed and value not in listed:
+            message = f"the code is written for {', '.join(listed)}, the task asks for {value}"
+            suggestion = "take types and layouts from task.cuh and drop the key, or choose another kernel"
+            yield _finding(kernel, key, "other_task", message, suggestion)
+
+
 def _expressions(kernel: Kernel) -> Iterator[tuple[str, Expression]]:
     """Key and expression of everything evaluated per shape, `require` aside."""
     header = kernel.header
     for index, workspace in enumerate(header.workspaces):
         yield f"workspace[{index}].bytes", workspace.bytes
     for index, tensormap in enumerate(header.tensormaps):
-        for expression in tensormap.box:
-            yield f"tensormap[{index}].box", expression
+        for key, expressions in tensormap.expressions().items():
+            for expression in expressions:
+                yield f"tensormap[{index}].{key}", expression
     for index, launch in enumerate(header.launches):
         for key, expressions in launch.expressions().items():
             for expression in expressions:
@@ -89,6 +106,11 @@ def _unknown_arguments(kernel: Kernel, arguments: tuple[str, ...]) -> Iterator[F
                 message = f"{name!r} cannot be cleared"
                 suggestion = nearest(name, ("Y", *workspaces))
                 yield _finding(kernel, f"launch[{index}].memset", "unknown_argument", message, suggestion)
+    for index, tensormap in enumerate(header.tensormaps):
+        if tensormap.tensor not in (*arguments, *workspaces):
+            message = f"no buffer {tensormap.tensor!r} in this task and format"
+            suggestion = nearest(tensormap.tensor, (*arguments, *workspaces))
+            yield _finding(kernel, f"tensormap[{index}].tensor", "unknown_argument", message, suggestion)
     for name in workspaces:
         if name in arguments:
             message = f"the name {name!r} is an argument of the task"

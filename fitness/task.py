@@ -12,10 +12,12 @@ from typing import Any, Final
 import numpy as np
 
 from fitness.dtypes import DTYPES
+from fitness.epilogue import Epilogue
 from fitness.expressions import Expression
 from fitness.formats import Format, get_format
+from fitness.formats.format import complete
 from fitness.gpu import Gpu
-from fitness.kernel import Kernel
+from fitness.kernel import FormatChoice, Kernel
 from fitness.kernel_fit import check_kernel
 from fitness.ops import Op, get_op
 from fitness.outcome import Finding
@@ -43,6 +45,7 @@ class Task:
         domain: conditions every shape obeys.
         seeds: patterns of starting kernels; baseline: "auto" or a name.
         tolerance: "auto", or a table with `tau` and `frobenius`.
+        epilogue: what follows the product, in order (see `fitness.epilogue`).
     """
 
     op: str
@@ -58,6 +61,7 @@ class Task:
     seeds: tuple[str, ...]
     baseline: str
     tolerance: str | Mapping[str, float] = "auto"
+    epilogue: tuple[str, ...] = ()
 
     def __hash__(self) -> int:
         return hash(self.fingerprint)
@@ -84,6 +88,7 @@ class Task:
             "free": list(self.free),
             "domain": [condition.text for condition in self.domain],
             "tolerance": tolerance,
+            **({"epilogue": list(self.epilogue)} if self.epilogue else {}),
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
@@ -104,19 +109,38 @@ class Task:
         """The dimensions of its shapes."""
         return self.operation.shape_names
 
-    def supports(self, format: str | Format) -> bool:  # noqa: A002 - the design's word
+    @property
+    def chain(self) -> Epilogue:
+        """What follows the product."""
+        return Epilogue(self.epilogue)
+
+    @property
+    def defines(self) -> tuple[str, ...]:
+        """Compiler definitions that tell `task.cuh` types, layouts and epilogue; none where they are its defaults."""
+        macros = (
+            ("EVO_IN", _macro(self.dtype), "EVO_FLOAT16"),
+            ("EVO_OUT", _macro(self.out_dtype), _macro(self.dtype)),
+            ("EVO_X_ROW", str(int(self.x_layout == "row")), "0"),
+            ("EVO_Y_ROW", str(int(self.y_layout == "row")), "0"),
+            ("EVO_EPILOGUE", self.chain.code, ""),
+        )
+        return tuple(f"-D{name}={value}" for name, value, default in macros if value != default)
+
+    def supports(self, format: str | FormatChoice) -> bool:  # noqa: A002 - the design's word
         """True if W can be stored in that format: dtype and structure fit."""
         return not self.unsupported(format)
 
-    def unsupported(self, format: str | Format) -> str:  # noqa: A002
-        """Why W cannot be stored in that format; empty if it can."""
-        storage = get_format(format) if isinstance(format, str) else format
+    def unsupported(self, format: str | FormatChoice) -> str:  # noqa: A002
+        """Why W cannot be stored in that format (a name means its default options); empty if it can."""
+        choice = FormatChoice(format) if isinstance(format, str) else format
+        storage = get_format(choice.name)
+        options = complete(storage, {name: str(option) for name, option in choice.options.items()})
         if reason := storage.supports(DTYPES[self.dtype].numpy):
             return reason
         shape = self.small_shapes()[0]
         mask = self.structure.mask((shape["M"], shape["K"]), np.random.default_rng(0))
         try:
-            storage.validate(mask.astype(DTYPES[self.dtype].numpy))
+            storage.validate(mask.astype(DTYPES[self.dtype].numpy), options)
         except ValueError as error:
             return f"{storage.name} cannot store the task's pattern: {error}"
         return ""
@@ -130,7 +154,10 @@ class Task:
     @property
     def baseline_seed(self) -> str:
         """The seed speedups are counted against on the modelled clock."""
-        return self.operation.simulator_baseline if self.baseline == "auto" else self.baseline
+        if self.baseline != "auto":
+            return self.baseline
+        layouts = (self.x_layout, self.y_layout)
+        return self.operation.simulator_baseline((self.dtype, self.out_dtype), layouts, epilogue=bool(self.epilogue))
 
     # -- cost -----------------------------------------------------------------------------------------------------
 
@@ -148,7 +175,9 @@ class Task:
         itemsize = DTYPES[self.dtype].numpy.itemsize
         index_bits = self.structure.index_bits((shape["M"], shape["K"]))
         w_bytes = self.nnz(shape) * (itemsize + index_bits / 8)
-        return w_bytes + self.operation.dense_bytes(shape, itemsize, DTYPES[self.out_dtype].numpy.itemsize)
+        out_itemsize = DTYPES[self.out_dtype].numpy.itemsize
+        added = self.chain.bytes(shape["M"], shape["N"], itemsize, out_itemsize)
+        return w_bytes + added + self.operation.dense_bytes(shape, itemsize, out_itemsize)
 
     def floor_us(self, shape: Shape, gpu: Gpu) -> float:
         """Roofline floor at a shape on a card, launch included. Microseconds."""
@@ -191,7 +220,9 @@ class Task:
             shapes=[self.expression_names(shape) for shape in shapes],
             hidden=[self.expression_names(shape) for shape in hidden],
             arguments=self.argument_names(kernel.header.format.name),
-            unsupported=self.unsupported(kernel.header.format.name),
+            unsupported=self.unsupported(kernel.format),
+            dtypes=(self.dtype, self.out_dtype),
+            layouts=(self.x_layout, self.y_layout),
         )
 
     def expression_names(self, shape: Shape) -> dict[str, int]:
@@ -199,3 +230,7 @@ class Task:
         ldx = shape["K"] if self.x_layout == "col" else shape["N"]
         ldy = shape["M"] if self.y_layout == "col" else shape["N"]
         return {**shape, "ldx": ldx, "ldy": ldy}
+
+
+def _macro(dtype: str) -> str:
+    return f"EVO_{dtype.upper()}"

@@ -7,9 +7,19 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from fitness.dtypes import DTYPES
+from fitness.epilogue import STEPS, problem
 from fitness.expressions import Expression, ExpressionError, nearest
 from fitness.ops import Op, get_op
-from fitness.patterns import NmPattern, Pattern, PatternError, make_pattern
+from fitness.patterns import (
+    BlockPattern,
+    NmPattern,
+    Pattern,
+    PatternError,
+    PowerLawPattern,
+    RandomPattern,
+    RowsPattern,
+    make_pattern,
+)
 from fitness.registry import UnknownNameError
 from fitness.shapes import FULL_TARGETS, SMALL_TARGETS, EmptyDomainError, fit
 
@@ -19,11 +29,12 @@ MAX_OPERAND_BYTES: Final = 8 * 2**30
 
 KEYS: Final = (
     "op", "pattern", "dtype", "out_dtype", "acc", "x_layout", "y_layout", "shapes", "free", "domain", "seeds",
-    "baseline", "tolerance",
+    "baseline", "tolerance", "epilogue",
 )  # fmt: skip
 """Keys of a `[task]` table."""
 _ACCUMULATORS: Final = ("float32",)
 _LAYOUTS: Final = ("col", "row")
+_PLAIN: Final = ("float16", "float16", "col", "col", ())  # what the seeds called dense are written for
 
 
 class TaskError(ValueError):
@@ -78,10 +89,12 @@ class _Reader:
             "acc": self.choice("acc", "float32", _ACCUMULATORS),
             "x_layout": self.choice("x_layout", layouts[0], _LAYOUTS),
             "y_layout": self.choice("y_layout", layouts[1], _LAYOUTS),
-            "seeds": self.seeds(pattern),
             "baseline": self.text("baseline", "auto"),
             "tolerance": self.tolerance(),
+            "epilogue": self.epilogue(),
         }
+        plain = (fields["dtype"], fields["out_dtype"], fields["x_layout"], fields["y_layout"], fields["epilogue"])
+        fields["seeds"] = self.seeds(_default_seeds(pattern, plain=plain == _PLAIN))
         names = op.shape_names if op else ("M", "N", "K")
         fields["domain"] = self.domain(pattern, names)
         fields["shapes"] = self.shapes(names, fields["domain"])
@@ -136,8 +149,19 @@ class _Reader:
         self.error(key, f"{value!r} is not a name", f'write {key} = "{default}"')
         return default
 
-    def seeds(self, pattern: Pattern | None) -> tuple[str, ...]:
-        default = _default_seeds(pattern)
+    def epilogue(self) -> tuple[str, ...]:
+        value = self.spec.get("epilogue", [])
+        if not isinstance(value, list | tuple) or not all(isinstance(step, str) for step in value):
+            self.error("epilogue", f"{value!r} is not a list of names", 'write epilogue = ["bias", "relu"]')
+            return ()
+        unknown = [step for step in value if step not in STEPS]
+        for step in unknown:
+            self.error("epilogue", f"{step!r} is not known", nearest(step, STEPS))
+        if not unknown and (senseless := problem(value)):
+            self.error("epilogue", senseless, "list each step once, and at most one activation")
+        return tuple(value)
+
+    def seeds(self, default: tuple[str, ...]) -> tuple[str, ...]:
         value = self.spec.get("seeds", default)
         if isinstance(value, list | tuple) and value and all(isinstance(item, str) and item for item in value):
             return tuple(value)
@@ -258,10 +282,15 @@ def fit_or_same(shape: dict[str, int], domain: tuple[Expression, ...]) -> dict[s
         return shape
 
 
-def _default_seeds(pattern: Pattern | None) -> tuple[str, ...]:
-    """The 2:4 seeds where W has at most two nonzeros of every four, else the dense ones, which serve any pattern."""
-    structured = isinstance(pattern, NmPattern) and pattern.m == 4 and pattern.n <= 2
-    return ("spmm/nm24_*",) if structured else ("gemm/dense_*",)
+def _default_seeds(pattern: Pattern | None, *, plain: bool) -> tuple[str, ...]:
+    """The seeds written for a pattern; the dense ones serve any, those called fused any type, layout and epilogue."""
+    if isinstance(pattern, NmPattern) and pattern.m == 4 and pattern.n <= 2:
+        return ("spmm/nm24_*",)
+    if isinstance(pattern, BlockPattern):
+        return ("spmm/bsr_*",)
+    if isinstance(pattern, RandomPattern | PowerLawPattern | RowsPattern):
+        return ("spmm/csr_*",)
+    return ("gemm/dense_*",) if plain else ("gemm/fused_*",)
 
 
 def _halves(error: Exception, fix: str = "see the documentation of tasks") -> tuple[str, str]:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from fitness.compile import CompileError, compile_source
 from fitness.kernel import Kernel, KernelError, parse_kernel
+from fitness.task import Task
 
 
-def standalone_source(kernel: Kernel, note: str) -> str:
+def standalone_source(kernel: Kernel, note: str, defines: Sequence[str] = ()) -> str:
     """The kernel's source with its chosen params as the header's defaults, and `note` as a last comment.
 
     Where a default cannot be rewritten (a header laid out in an unusual way) the source stays as it is; the
-    last comment names the params in any case.
+    last comment names the params in any case, and `defines`, what the task defines, where there are any.
     """
     source = kernel.source
     for name, value in kernel.params.items():
@@ -24,7 +26,8 @@ def standalone_source(kernel: Kernel, note: str) -> str:
     if not _has_defaults(source, kernel):
         source = kernel.source
     chosen = ", ".join(f"{name} = {value}" for name, value in kernel.params.items()) or "none"
-    return f"{source.rstrip()}\n\n// {note}\n// params: {chosen}\n"
+    compiled_with = f"// compiled with: {' '.join(defines)}\n" if defines else ""
+    return f"{source.rstrip()}\n\n// {note}\n// params: {chosen}\n{compiled_with}"
 
 
 def _has_defaults(source: str, kernel: Kernel) -> bool:
@@ -35,8 +38,10 @@ def _has_defaults(source: str, kernel: Kernel) -> bool:
         return False
 
 
-def write_best(kernel: Kernel, arch: str, folder: Path, note: str) -> list[Path]:
+def write_best(kernel: Kernel, task: Task, arch: str, folder: Path, note: str) -> list[Path]:
     """Write `best.cu` and `best.ptx` (from the compiler's cache) into `folder`.
+
+    What the task defines for `task.cuh` stands in the last lines of `best.cu`.
 
     Returns:
         The files written.
@@ -46,8 +51,9 @@ def write_best(kernel: Kernel, arch: str, folder: Path, note: str) -> list[Path]
         RuntimeError: a kernel that was judged valid no longer compiles.
     """
     source_path, ptx_path = folder / "best.cu", folder / "best.ptx"
-    source_path.write_text(standalone_source(kernel, note), encoding="utf-8")
-    compiled = compile_source(kernel.source, defines=kernel.defines, flags=kernel.header.options, arch=arch)
+    source_path.write_text(standalone_source(kernel, note, task.defines), encoding="utf-8")
+    defines = (*task.defines, *kernel.defines)
+    compiled = compile_source(kernel.source, defines=defines, flags=kernel.header.options, arch=arch)
     if isinstance(compiled, CompileError):
         raise RuntimeError(f"the best kernel no longer compiles: {compiled.findings[0].message}")
     ptx_path.write_text(compiled.ptx, encoding="utf-8")

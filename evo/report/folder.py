@@ -12,6 +12,7 @@ from evo.progress import time_text
 from evo.report.best import write_best
 from evo.report.history import history_of
 from evo.report.markdown import report
+from fitness.task import Task
 
 
 def run_folder(archive: Path | str, run_id: str) -> Path:
@@ -38,7 +39,8 @@ def write_run_folder(archive: Archive, summary: RunSummary) -> tuple[Path, list[
     folder.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
     if summary.best is not None:
-        written += write_best(summary.best.kernel, run.arch, folder, best_note(summary, run.gpu))
+        task = Task.from_spec(run.experiment["task"])
+        written += write_best(summary.best.kernel, task, run.arch, folder, best_note(summary, run.gpu))
     if summary.baseline:
         written += save(history_of(archive, run), folder)
     path = folder / "report.md"

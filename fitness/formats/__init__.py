@@ -10,7 +10,11 @@ from fitness.registry import find
 __all__ = ["FORMATS", "Format", "FormatError", "get_format"]
 
 FORMATS: dict[str, str] = {
+    "bsr": "fitness.formats.bsr:Bsr",
+    "csr": "fitness.formats.csr:Csr",
     "dense": "fitness.formats.dense:Dense",
+    "ell": "fitness.formats.ell:Ell",
+    "nm": "fitness.formats.nm:Nm",
     "nm24": "fitness.formats.nm24:Nm24",
 }
 """Kernel headers name these only; a format of one's own is added here, by name."""

@@ -30,12 +30,12 @@ class Dense:
         """The (M, K) operand."""
         return arrays["values"].reshape(shape)
 
-    def validate(self, w: Array) -> None:
+    def validate(self, w: Array, options: Options) -> None:
         """Every matrix is dense."""
 
-    def bytes(self, shape: Shape, nnz: int, dtype: np.dtype[Any]) -> int:  # noqa: ARG002
+    def bytes(self, w: Array, options: Options) -> int:  # noqa: ARG002
         """M * K elements."""
-        return shape[0] * shape[1] * dtype.itemsize
+        return w.size * w.itemsize
 
     def stored_mask(self, w: Array, options: Options) -> NDArray[np.bool_]:  # noqa: ARG002
         """True everywhere, (M, K)."""

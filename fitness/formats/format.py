@@ -51,15 +51,15 @@ class Format(Protocol):
     def unpack(self, arrays: Mapping[str, Array], shape: Shape, options: Options) -> Array:
         """The (M, K) operand; exact, except that -0.0 may come back as 0.0."""
 
-    def validate(self, w: Array) -> None:
-        """Check that `w` (M, K) can be stored.
+    def validate(self, w: Array, options: Options) -> None:
+        """Check that `w` (M, K) can be stored with these options.
 
         Raises:
             FormatError: it cannot; names the first offending row and group.
         """
 
-    def bytes(self, shape: Shape, nnz: int, dtype: np.dtype[Any]) -> int:
-        """Bytes of all packed arrays for an (M, K) operand with `nnz` nonzeros."""
+    def bytes(self, w: Array, options: Options) -> int:
+        """Bytes of all packed arrays of `w` (M, K), without packing it."""
 
     def stored_mask(self, w: Array, options: Options) -> NDArray[np.bool_]:
         """(M, K) True where a slot is stored, so that NaN and Inf of X reach the result there."""

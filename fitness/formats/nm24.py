@@ -66,7 +66,7 @@ class Nm24:
 
     def pack(self, w: Array, options: Options) -> dict[str, Array]:
         """`values` in the chosen order and `meta`; raises FormatError if a group has three nonzeros."""
-        self.validate(w)
+        self.validate(w, options)
         padded = _padded(w)
         rows, columns = padded.shape
         values = np.empty((rows, columns // 2), w.dtype)
@@ -88,7 +88,7 @@ class Nm24:
         np.put_along_axis(w, slots.astype(np.intp), values.reshape(rows, columns // 4, 2), axis=2)
         return w.reshape(rows, columns)[: shape[0], : shape[1]].copy()
 
-    def validate(self, w: Array) -> None:
+    def validate(self, w: Array, options: Options) -> None:  # noqa: ARG002
         """Raise FormatError naming the first row and group with more than two nonzeros."""
         if w.ndim != 2:
             raise FormatError(f"nm24 stores a matrix, not an array of {w.ndim} dimensions")
@@ -104,10 +104,10 @@ class Nm24:
                     f"{int(counts[row, group])} nonzeros; 2:4 allows two of every four along K"
                 )
 
-    def bytes(self, shape: Shape, nnz: int, dtype: np.dtype[Any]) -> int:  # noqa: ARG002
+    def bytes(self, w: Array, options: Options) -> int:  # noqa: ARG002
         """Half the padded elements plus 2 bits for each."""
-        rows, columns = round_up(shape[0], 16), round_up(shape[1], 64)
-        return rows * columns // 2 * dtype.itemsize + rows * columns // 8
+        rows, columns = round_up(w.shape[0], 16), round_up(w.shape[1], 64)
+        return rows * columns // 2 * w.itemsize + rows * columns // 8
 
     def stored_mask(self, w: Array, options: Options) -> NDArray[np.bool_]:  # noqa: ARG002
         """True at the two slots of every group, (M, K); empty slots hold 0 and meet X there."""

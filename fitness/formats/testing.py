@@ -30,6 +30,7 @@ class FormatContract:
         pattern: table of a pattern it stores.
         row_step, column_step: shapes are multiples of these (where the format or pattern cannot have others).
         dtype: element type it supports.
+        fixed: options that the pattern needs (a block size, a ratio); the others take every choice.
     """
 
     storage: ClassVar[Format]
@@ -37,10 +38,14 @@ class FormatContract:
     row_step: ClassVar[int] = 1
     column_step: ClassVar[int] = 1
     dtype: ClassVar[np.dtype[Any]] = np.dtype(np.float16)
+    fixed: ClassVar[Mapping[str, str]] = {}
 
     def choices(self) -> Iterator[Options]:
-        """Every combination of options."""
-        options = self.storage.options
+        """Every combination of options, those of `fixed` apart."""
+        options = {
+            name: (self.fixed[name],) if name in self.fixed else choices
+            for name, choices in self.storage.options.items()
+        }
         for combination in itertools.product(*options.values()):
             yield dict(zip(options, combination, strict=True))
 
@@ -73,7 +78,7 @@ class FormatContract:
         assert back.tobytes() == np.ascontiguousarray(w).tobytes()
         assert set(packed) == set(self.storage.argument_names(options))
         assert all(array.flags.c_contiguous for array in packed.values())
-        stated = self.storage.bytes(shape, int(np.count_nonzero(w)), w.dtype)
+        stated = self.storage.bytes(w, options)
         assert sum(array.nbytes for array in packed.values()) == stated
 
     def test_strides_do_not_matter(self) -> None:

@@ -6,7 +6,7 @@ from fitness.ops.product import Product
 
 
 class Gemm(Product):
-    """Dense times dense. Arguments: W.values, X, Y, M, N, K, ldx, ldy, W.nnz."""
+    """Dense times dense. Arguments: W.values, X, Y, M, N, K, ldx, ldy, W.nnz, W.max_row, bias, residual, scale."""
 
     name = "gemm"
     sparse = False

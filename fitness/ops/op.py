@@ -16,24 +16,31 @@ Shape = Mapping[str, int]
 
 
 class Op(Protocol):
-    """An operation Y = epilogue(W @ X) or a relative of it.
+    """An operation Y = W @ X or a relative of it; what follows (bias, activation) is the task's `epilogue`.
 
     Attributes:
         name: as tasks write it.
         shape_names: the dimensions of a task shape ("M", "N", "K").
         sparse: True if a task must give W a pattern.
         scalars: names of the integer arguments kernels may take ("M", ..., "ldx", "ldy").
-        simulator_baseline: the seed that speedup is counted against on the modelled clock.
     """
 
     name: str
     shape_names: tuple[str, ...]
     sparse: bool
     scalars: tuple[str, ...]
-    simulator_baseline: str
 
     def argument_names(self, packed: tuple[str, ...]) -> tuple[str, ...]:
         """All argument names, for a format with the arrays `packed`."""
+
+    def simulator_baseline(self, dtypes: tuple[str, str], layouts: tuple[str, str], *, epilogue: bool) -> str:
+        """The seed that speedup is counted against on the modelled clock.
+
+        Args:
+            dtypes: of the operands, of the result.
+            layouts: of X, of Y.
+            epilogue: True if anything follows the product.
+        """
 
     def default_layouts(self, pattern_kind: str) -> tuple[str, str]:
         """Default `x_layout` and `y_layout` ("col" or "row") for a pattern of W."""
@@ -52,9 +59,6 @@ class Op(Protocol):
 
     def scale(self, w: Array, x: Array) -> NDArray[np.float64]:
         """sqrt((W*W) @ (X*X)), (M, N): the size of the random error of an honest accumulation."""
-
-    def of_zero(self) -> float:
-        """The exact result in a row of W without nonzeros: epilogue(0)."""
 
     def flops(self, shape: Shape, nnz: float) -> float:
         """Multiplications and additions with `nnz` nonzeros of W."""

@@ -8,6 +8,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from fitness.epilogue import ARGUMENTS
+
 Array = NDArray[Any]
 Shape = Mapping[str, int]
 
@@ -15,15 +17,21 @@ _ROWS_AT_ONCE: Final = 512  # a float64 copy of all of W would take 4x its memor
 
 
 class Product:
-    """Base of spmm and gemm: Y = W @ X, no epilogue."""
+    """Base of spmm and gemm: Y = epilogue(W @ X); the task knows the epilogue, an op only its argument names."""
 
     shape_names: tuple[str, ...] = ("M", "N", "K")
-    scalars: tuple[str, ...] = ("M", "N", "K", "ldx", "ldy", "W.nnz")
-    simulator_baseline: str = "gemm/dense_mma_pipelined"
+    scalars: tuple[str, ...] = ("M", "N", "K", "ldx", "ldy", "W.nnz", "W.max_row")
 
     def argument_names(self, packed: tuple[str, ...]) -> tuple[str, ...]:
-        """The arrays of W, then X, Y and the scalars."""
-        return (*(f"W.{name}" for name in packed), "X", "Y", *self.scalars)
+        """The arrays of W, then X, Y, the scalars and what an epilogue may need."""
+        return (*(f"W.{name}" for name in packed), "X", "Y", *self.scalars, *ARGUMENTS)
+
+    def simulator_baseline(self, dtypes: tuple[str, str], layouts: tuple[str, str], *, epilogue: bool) -> str:
+        """The dense tensor-core seed; for float32, which has none without TF32, the tiled one."""
+        if dtypes[0] == "float32":
+            return "gemm/fused_tiled"
+        plain = dtypes == ("float16", "float16") and layouts == ("col", "col") and not epilogue
+        return "gemm/dense_mma_pipelined" if plain else "gemm/fused_mma"
 
     def reference(self, w: Array, x: Array, stored: NDArray[np.bool_] | None) -> NDArray[np.float64]:
         """W @ X in float64, (M, N); with `stored`, term by term over the stored slots only."""
@@ -43,10 +51,6 @@ class Product:
         narrow = w.dtype == np.float16 and x.dtype == np.float16
         squares = _by_rows(w, x, np.dtype(np.float32 if narrow else np.float64), square=True)
         return np.sqrt(squares, dtype=np.float64)
-
-    def of_zero(self) -> float:
-        """0."""
-        return 0.0
 
     def flops(self, shape: Shape, nnz: float) -> float:
         """2 * nnz * N."""

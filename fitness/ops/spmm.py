@@ -6,7 +6,7 @@ from fitness.ops.product import Product
 
 
 class Spmm(Product):
-    """Sparse times dense. Arguments: the arrays of W's format, X, Y, M, N, K, ldx, ldy, W.nnz."""
+    """Sparse times dense. Arguments: the arrays of W's format, then those of gemm."""
 
     name = "spmm"
     sparse = True

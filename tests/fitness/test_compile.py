@@ -166,7 +166,7 @@ def test_everything_that_matters_is_part_of_the_key(monkeypatch: pytest.MonkeyPa
     compile_source(GOOD, defines=("-DTILE=64",), arch="sm_80")
     compile_source(GOOD, defines=("-DTILE=64",), flags=("--use_fast_math",))
     built(GOOD + "// end\n", "-DTILE=64")
-    monkeypatch.setattr(compile_module, "prelude", lambda: "// another prelude\n")
+    monkeypatch.setattr(compile_module, "preludes", lambda: {"evo.cuh": "// another prelude\n"})
     built(GOOD, "-DTILE=64")
     assert len(calls) == 6
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -39,12 +41,14 @@ def test_reproducible_and_distinct() -> None:
 
 def test_buffers_names_and_scalars() -> None:
     made = case(83, 37, 192, format="nm24")
-    assert set(made.inputs.buffers) == {"W.values", "W.meta", "X"}
+    assert set(made.inputs.buffers) == {"W.values", "W.meta", "X", "bias", "residual"}
     assert made.inputs.buffers["X"].shape == (37, 192)
     assert made.inputs.outputs["Y"].shape == (37, 83)
     assert made.inputs.outputs["Y"].dtype == np.float16
     assert all(a.flags.c_contiguous and not a.flags.writeable for a in made.inputs.buffers.values())
-    assert made.scalars == {**SHAPE, "ldx": 192, "ldy": 83, "W.nnz": 83 * 96}
+    scalars = dict(made.scalars)
+    assert np.isnan(scalars.pop("scale"))  # the task has no epilogue
+    assert scalars == {**SHAPE, "ldx": 192, "ldy": 83, "W.nnz": 83 * 96, "W.max_row": 96}
     assert made.names["SMS"] == H200.sms
     assert made.names["L2"] == H200.l2_bytes
     assert made.names["W.max_row"] == 96
@@ -178,3 +182,32 @@ def test_cache_is_bounded_and_shared(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_unknown_data() -> None:
     with pytest.raises(ValueError, match="not one of"):
         case(16, 8, 64, "norml")
+
+
+def test_operands_of_an_epilogue() -> None:
+    task = gemm_task(epilogue=["scale", "bias", "gelu", "residual"], out_dtype="float32")
+    made = case(64, 32, 48, task=task)
+    bias, residual = made.inputs.buffers["bias"], made.inputs.buffers["residual"]
+    assert (bias.shape, str(bias.dtype)) == ((64,), "float16")
+    assert (residual.shape, str(residual.dtype)) == ((32, 64), "float32")  # col, as Y
+    product = made.operands.w.astype(np.float64) @ made.operands.x.astype(np.float64)
+    value = product * made.scalars["scale"] + bias.astype(np.float64)[:, None]
+    gelu = 0.5 * value * (1 + np.vectorize(math.erf)(value / math.sqrt(2)))
+    np.testing.assert_allclose(made.reference, gelu + residual.T, rtol=1e-9, atol=1e-12)
+    assert not made.exact
+
+
+def test_integers_stay_exact_behind_a_piecewise_linear_epilogue() -> None:
+    task = gemm_task(epilogue=["scale", "bias", "relu", "residual"])
+    made = case(64, 32, 48, "integers", task=task)
+    assert made.exact
+    np.testing.assert_array_equal(made.reference, np.round(made.reference))
+    assert not case(64, 32, 48, "empty", task=task).exact
+    assert not case(64, 32, 48, "integers", task=gemm_task(epilogue=["silu"])).exact
+
+
+def test_an_epilogue_leaves_the_other_operands_as_they_are() -> None:
+    plain, fused = case(64, 32, 48, task=gemm_task()), case(64, 32, 48, task=gemm_task(epilogue=["bias"]))
+    assert plain.inputs.buffers["W.values"].shape == fused.inputs.buffers["W.values"].shape
+    assert np.isnan(plain.inputs.buffers["bias"]).all()
+    assert np.isfinite(fused.inputs.buffers["bias"]).all()

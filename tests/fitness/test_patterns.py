@@ -60,3 +60,76 @@ def test_unknown_kind() -> None:
 
 def test_own_patterns_by_dotted_path() -> None:
     assert make_pattern({"kind": "fitness.patterns:NmPattern", "n": 1, "m": 2}) == NmPattern(1, 2)
+
+
+SPARSE: list[dict[str, Any]] = [
+    {"kind": "random", "density": 0.1},
+    {"kind": "block", "shape": [8, 16], "density": 0.2},
+    {"kind": "rows", "density": 0.25},
+    {"kind": "power_law", "density": 0.05},
+    {"kind": "power_law", "density": 0.3, "exponent": 2},
+]
+
+
+@pytest.mark.parametrize("spec", SPARSE, ids=lambda spec: spec["kind"])
+def test_masks_have_the_stated_density_and_come_from_the_seed(spec: dict[str, Any]) -> None:
+    pattern, shape = make_pattern(spec), (256, 320)
+    mask = pattern.mask(shape, np.random.default_rng(3))
+    assert mask.shape == shape
+    assert mask.mean() == pytest.approx(pattern.density(shape), abs=0.01)
+    np.testing.assert_array_equal(mask, pattern.mask(shape, np.random.default_rng(3)))
+    assert (mask != pattern.mask(shape, np.random.default_rng(4))).any()
+
+
+@pytest.mark.parametrize("spec", SPARSE, ids=lambda spec: spec["kind"])
+@pytest.mark.parametrize("shape", [(1, 1), (1, 40), (33, 1), (17, 45)])
+def test_no_mask_is_empty_at_any_shape(spec: dict[str, Any], shape: tuple[int, int]) -> None:
+    for seed in range(5):
+        assert make_pattern(spec).mask(shape, np.random.default_rng(seed)).any()
+
+
+def test_blocks_are_whole() -> None:
+    mask = make_pattern({"kind": "block", "shape": [8, 16], "density": 0.2}).mask((64, 160), np.random.default_rng(0))
+    filled = mask.reshape(8, 8, 10, 16).mean(axis=(1, 3))
+    assert set(np.unique(filled)) == {0.0, 1.0}
+    assert filled.sum() == 16
+
+
+def test_rows_are_full_or_empty() -> None:
+    mask = make_pattern({"kind": "rows", "density": 0.25}).mask((40, 9), np.random.default_rng(0))
+    assert sorted(mask.sum(axis=1).tolist()) == [0] * 30 + [9] * 10
+
+
+def test_power_law_rows_are_unequal_and_never_longer_than_k() -> None:
+    pattern = make_pattern({"kind": "power_law", "density": 0.05})
+    lengths = np.sort(pattern.mask((1024, 512), np.random.default_rng(0)).sum(axis=1))[::-1]
+    assert lengths[0] == 512
+    assert lengths[0] > 20 * lengths[512]
+    flat = make_pattern({"kind": "power_law", "density": 0.05, "exponent": 0})
+    assert flat.mask((1024, 512), np.random.default_rng(0)).sum(axis=1).max() < 60
+
+
+def test_index_bits_are_the_entropy_of_the_mask() -> None:
+    assert make_pattern({"kind": "random", "density": 0.5}).index_bits((8, 8)) == 2.0
+    assert make_pattern({"kind": "block", "shape": [4, 8], "density": 0.5}).index_bits((64, 64)) == 2.0 / 32
+    assert make_pattern({"kind": "rows", "density": 1.0}).index_bits((64, 64)) == 0.0
+    unequal = make_pattern({"kind": "power_law", "density": 0.1}).index_bits((512, 512))
+    assert 0 < unequal < make_pattern({"kind": "random", "density": 0.1}).index_bits((512, 512))
+
+
+def test_block_patterns_ask_for_whole_blocks_unless_the_task_says_otherwise() -> None:
+    pattern = make_pattern({"kind": "block", "shape": [32, 1], "density": 0.2})
+    assert [c.text for c in pattern.default_domain()] == ["M % 32 == 0"]
+    assert pattern.mandatory() == ()
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [{"kind": "random"}, {"kind": "random", "density": 0}, {"kind": "random", "density": True},
+     {"kind": "rows", "density": 1.5}, {"kind": "block", "density": 0.5}, {"kind": "block", "shape": [8], "density": 1},
+     {"kind": "block", "shape": [0, 8], "density": 0.5}, {"kind": "power_law", "density": 0.1, "exponent": -1},
+     {"kind": "random", "density": 0.1, "shape": [2, 2]}],
+)  # fmt: skip
+def test_sparse_patterns_refuse(spec: dict[str, Any]) -> None:
+    with pytest.raises(PatternError):
+        make_pattern(spec)

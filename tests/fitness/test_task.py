@@ -6,6 +6,7 @@ import pickle
 
 import pytest
 
+from fitness.kernel import FormatChoice, parse_kernel
 from fitness.task import HIDDEN_SHAPES, Task, TaskError
 from tests.fitness.cases import H200, gemm_task, nm24_task
 
@@ -112,3 +113,69 @@ def test_errors_survive_pickling() -> None:
     with pytest.raises(TaskError) as caught:
         Task.from_spec({})
     assert pickle.loads(pickle.dumps(caught.value)).errors == caught.value.errors
+
+
+def test_the_task_tells_the_prelude_what_differs_from_its_defaults() -> None:
+    assert nm24_task().defines == ()
+    fused = gemm_task(dtype="bfloat16", out_dtype="float32", y_layout="row", epilogue=["bias", "relu"])
+    assert fused.defines == (
+        "-DEVO_IN=EVO_BFLOAT16",
+        "-DEVO_OUT=EVO_FLOAT32",
+        "-DEVO_Y_ROW=1",
+        "-DEVO_EPILOGUE=.bias().relu()",
+    )
+    assert gemm_task(dtype="float32").defines == ("-DEVO_IN=EVO_FLOAT32",)
+
+
+def test_an_epilogue_is_part_of_what_is_computed() -> None:
+    plain, fused = gemm_task(), gemm_task(epilogue=["bias", "residual"])
+    assert plain.fingerprint != fused.fingerprint
+    shape = plain.shapes[0]
+    assert fused.minimal_bytes(shape) - plain.minimal_bytes(shape) == 2 * shape["M"] * (1 + shape["N"])
+
+
+@pytest.mark.parametrize(
+    ("chain", "message"),
+    [("bias", "not a list"), (["bais"], "did you mean 'bias'"), (["relu", "silu"], "two activations")],
+)
+def test_senseless_epilogues_are_refused(chain: object, message: str) -> None:
+    with pytest.raises(TaskError, match=message):
+        gemm_task(epilogue=chain)
+
+
+def test_the_baseline_computes_the_same() -> None:
+    assert gemm_task().baseline_seed == "gemm/dense_mma_pipelined"
+    assert gemm_task(epilogue=["bias"]).baseline_seed == "gemm/fused_mma"
+    assert gemm_task(dtype="bfloat16").baseline_seed == "gemm/fused_mma"
+    assert gemm_task(x_layout="row").baseline_seed == "gemm/fused_mma"
+    assert gemm_task(dtype="float32").baseline_seed == "gemm/fused_tiled"
+    assert gemm_task(baseline="gemm/dense_naive").baseline_seed == "gemm/dense_naive"
+
+
+def test_seeds_by_pattern() -> None:
+    def seeds(**pattern: object) -> tuple[str, ...]:
+        return nm24_task(pattern=pattern, shapes=[{"M": 128, "K": 128, "N": 16}]).seeds
+
+    assert seeds(kind="block", shape=[32, 32], density=0.2) == ("spmm/bsr_*",)
+    assert seeds(kind="power_law", density=0.1) == ("spmm/csr_*",)
+    assert seeds(kind="rows", density=0.5) == ("spmm/csr_*",)
+    assert seeds(kind="dense") == ("gemm/dense_*",)
+    assert gemm_task(epilogue=["bias"]).seeds == ("gemm/fused_*",)
+
+
+def test_a_kernel_written_for_another_type_or_layout_is_rejected() -> None:
+    candidate = parse_kernel(
+        '/*---\nformat = "dense"\ndtypes = ["float16"]\nlayouts = ["col"]\n'
+        '[[launch]]\nkernel = "gemm"\ngrid = [1]\nblock = [32]\nargs = ["Y", "bias", "scale"]\n---*/\n'
+    )
+    assert not gemm_task().domain_violations(candidate)
+    for changes, key in (({"out_dtype": "float32"}, "dtypes"), ({"y_layout": "row"}, "layouts")):
+        (finding,) = gemm_task(**changes).domain_violations(candidate)
+        assert finding.kind == "other_task"
+        assert finding.message.startswith(f"{key}: ")
+
+
+def test_options_decide_whether_a_format_fits() -> None:
+    task = nm24_task(pattern={"kind": "nm", "n": 4, "m": 8})
+    assert task.supports(FormatChoice("nm", {"ratio": "4:8"}))
+    assert "2:4 allows 2" in task.unsupported(FormatChoice("nm", {"ratio": "2:4"}))

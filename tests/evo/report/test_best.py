@@ -8,7 +8,12 @@ import pytest
 
 from evo.report.best import standalone_source, write_best
 from fitness.kernel import load_kernel, parse_kernel
+from fitness.task import Task
 from tests.evo import archives
+
+
+def fused_task() -> Task:
+    return Task.from_spec({"op": "gemm", "epilogue": ["bias", "relu"], "shapes": [{"M": 64, "N": 8, "K": 64}]})
 
 
 def test_chosen_params_become_the_defaults() -> None:
@@ -37,7 +42,8 @@ def test_a_header_in_another_layout_keeps_its_source_and_names_the_params() -> N
 
 def test_writes_source_and_ptx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EVO_CACHE", str(tmp_path / "cache"))
-    files = write_best(archives.kernel(BM=64), "sm_90a", tmp_path, "note")
+    files = write_best(archives.kernel(BM=64), fused_task(), "sm_90a", tmp_path, "note")
     assert [file.name for file in files] == ["best.cu", "best.ptx"]
     assert load_kernel(files[0]).params["BM"] == 64
     assert ".visible .entry spmm" in files[1].read_text(encoding="utf-8")
+    assert files[0].read_text(encoding="utf-8").endswith("\n// compiled with: -DEVO_EPILOGUE=.bias().relu()\n")

@@ -148,7 +148,7 @@ def test_first_offender_is_named_in_later_rows() -> None:
     w = operand(3072, 768)
     w[2000, 764:768] = 1
     with pytest.raises(FormatError, match=r"row 2000, group 191 .* has 4 nonzeros"):
-        STORAGE.validate(w)
+        STORAGE.validate(w, {"values": "row"})
 
 
 def test_transposed_view_of_a_large_operand() -> None:
@@ -160,10 +160,10 @@ def test_transposed_view_of_a_large_operand() -> None:
 
 def test_refuses_other_types() -> None:
     with pytest.raises(FormatError, match="1:2"):
-        STORAGE.validate(np.zeros((16, 64), np.float32))
+        STORAGE.validate(np.zeros((16, 64), np.float32), {"values": "row"})
     assert "float64" in STORAGE.supports(np.dtype(np.float64))
     with pytest.raises(FormatError, match="matrix"):
-        STORAGE.validate(np.zeros(64, np.float16))
+        STORAGE.validate(np.zeros(64, np.float16), {"values": "row"})
 
 
 def test_stored_mask_has_two_slots_in_every_group() -> None:
