@@ -276,7 +276,9 @@ class _Reader:
         texts = {key: table[key] for key in choices if key in table}
         name = self.identifier(table, "name", prefix)
         self.required(table, "tensor", prefix)
-        return TensorMap(name, self.typed(table, "tensor", str, "", prefix), **sizes, **texts)
+        tensor = self.typed(table, "tensor", str, "", prefix)
+        box, dims, strides, steps = (sizes[key] for key in lists)
+        return TensorMap(name, tensor, box, dims, strides, steps, **texts)
 
     def launch(self, index: int, table: Mapping[str, Any]) -> Launch:
         prefix = f"launch[{index}]."

@@ -20,15 +20,18 @@ from fitness.devices.device import (
     Parameter,
     Program,
     ResolvedLaunch,
+    ResolvedTensorMap,
     ResolvedWorkspace,
     Scalar,
 )
 from fitness.expressions import Expression, ExpressionError
 from fitness.gpu import Gpu
+from fitness.header import TensorMap
 from fitness.inputs import Case
 from fitness.kernel import Kernel, Launch
 from fitness.occupancy import OccupancyError, occupancy
 from fitness.outcome import Finding, Gate
+from fitness.tensormap import ELEMENT_BYTES, element_type, problem
 
 #: Largest block dimensions of every card since compute capability 2.0 (Programming Guide, technical specifications).
 BLOCK_LIMITS: Final[Dim3] = (1024, 1024, 64)
@@ -36,6 +39,8 @@ BLOCK_LIMITS: Final[Dim3] = (1024, 1024, 64)
 STATIC_SHARED_LIMIT: Final = 48 * 1024
 #: Portable cluster size.
 CLUSTER_LIMIT: Final = 8
+#: Size of a parameter that holds a tensor map (CUtensorMap).
+TENSOR_MAP_BYTES: Final = 128
 #: All workspaces of a program together, bytes: they must fit beside the operands in a worker's memory.
 WORKSPACE_LIMIT: Final = 1 << 30
 
@@ -138,6 +143,7 @@ class _Builder:
             self.dims(getattr(launch, name), prefix + name) for name in ("grid", "block", "cluster")
         )
         shared = self.number(launch.shared, prefix + "shared")
+        cluster = self.cluster(entry, cluster, prefix)
         self.check_block(entry, block, prefix)
         self.check_grid(grid, cluster, prefix)
         self.check_shared(entry, block, shared, prefix)
@@ -157,6 +163,16 @@ class _Builder:
     def dims(self, expressions: tuple[Expression, Expression, Expression], key: str) -> Dim3:
         x, y, z = (self.number(expression, key) for expression in expressions)
         return x, y, z
+
+    def cluster(self, entry: Entry, cluster: Dim3, prefix: str) -> Dim3:
+        """The cluster of a launch: the header's or the one that `__cluster_dims__` fixed."""
+        fixed = entry.required_cluster
+        if fixed is None or cluster == fixed:
+            return cluster
+        if cluster != (1, 1, 1):
+            message = f"cluster {cluster}, but {entry.name} was compiled for exactly {fixed}"
+            raise self.fail("cluster_size", message, prefix + "cluster", "make them agree")
+        return fixed
 
     # -- limits of the card -------------------------------------------------------------------------------------------
 
@@ -236,8 +252,13 @@ class _Builder:
         self, name: str, parameter: Parameter, position: int, entry: Entry, key: str, workspaces: set[str]
     ) -> Argument:
         where = f"parameter {position} of {entry.name} (.{parameter.type}, {parameter.bytes} bytes)"
-        if any(item.name == name for item in self.kernel.header.tensormaps):
-            raise self.fail("tensormap", f"tensor map {name!r} is not supported yet", key, unsupported=True)
+        for index, item in enumerate(self.kernel.header.tensormaps):
+            if item.name == name:
+                if parameter.bytes != TENSOR_MAP_BYTES:
+                    message = f"{name!r} is a tensor map, but {where} is none"
+                    fix = "declare it const __grid_constant__ evo::TensorMap"
+                    raise self.fail("argument_type", message, key, fix)
+                return self.tensormap(item, f"tensormap[{index}]")
         if name in workspaces or name in self.case.inputs.buffers or name in self.case.inputs.outputs:
             if parameter.type not in ("u64", "b64", "s64") or parameter.bytes != 8:
                 raise self.fail(
@@ -249,6 +270,43 @@ class _Builder:
         if problem:
             raise self.fail("argument_type", f"{name!r} = {value} does not fit {where}: {problem}", key, "reorder args")
         return Scalar(name, value)
+
+    def tensormap(self, item: TensorMap, key: str) -> ResolvedTensorMap:
+        array = {**self.case.inputs.buffers, **self.case.inputs.outputs}.get(item.tensor)
+        sizes = {
+            name: tuple(self.number(e, f"{key}.{name}") for e in each) for name, each in item.expressions().items()
+        }
+        dims, dtype = sizes["dims"], item.dtype
+        if array is not None:
+            dims, dtype = dims or array.shape[::-1], dtype or element_type(array.dtype)
+            held = int(array.nbytes)
+        else:
+            space = next((w for w in self.workspaces() if w.name == item.tensor), None)
+            if space is None:
+                raise self.fail("tensormap", f"there is no buffer {item.tensor!r}", f"{key}.tensor", "correct the name")
+            held = space.bytes
+        if not dims or not dtype:
+            message = f"the dimensions and element type of {item.tensor!r} are not known"
+            raise self.fail("tensormap", message, f"{key}.tensor", "give dims and dtype")
+        packed = [dims[0] * ELEMENT_BYTES[dtype]]
+        for size in dims[1:-1]:
+            packed.append(packed[-1] * size)
+        resolved = ResolvedTensorMap(
+            name=item.name,
+            buffer=item.tensor,
+            dtype=dtype,
+            dims=tuple(dims),
+            strides=sizes["strides"] or tuple(packed[: len(dims) - 1]),
+            box=sizes["box"],
+            element_strides=sizes["element_strides"] or (1,) * len(dims),
+            swizzle=item.swizzle,
+            l2promotion=item.l2promotion,
+            oob=item.oob,
+        )
+        where, wrong = problem(resolved, held, self.kernel.header.align)
+        if wrong:
+            raise self.fail("tensormap", f"tensor map {item.name!r}: {wrong}", f"{key}.{where}", "see the kernel file")
+        return resolved
 
     def scalar(self, name: str, key: str) -> int | float:
         for source in (self.case.scalars, self.kernel.params):

@@ -127,7 +127,8 @@ def _decode(data: dict[str, Any]) -> Compiled | tuple[Finding, ...]:
 def _entry(item: dict[str, Any]) -> Entry:
     parameters = tuple(Parameter(**parameter) for parameter in item["parameters"])
     required = tuple(item["required_block"]) if item["required_block"] else None
-    return Entry(**{**item, "parameters": parameters, "required_block": required})
+    cluster = tuple(item["required_cluster"]) if item["required_cluster"] else None
+    return Entry(**{**item, "parameters": parameters, "required_block": required, "required_cluster": cluster})
 
 
 def _findings(items: list[dict[str, Any]]) -> tuple[Finding, ...]:

@@ -21,7 +21,7 @@ _PARAMETER = re.compile(
     r"\.param(?:\s+\.align\s+\d+)?\s+\.(?P<type>[a-z]\w*)(?P<ptr>\s+\.ptr)?(?:\s+\.[a-z]+)*?(?:\s+\.align\s+\d+)?"
     r"\s+(?P<name>[\w$%]+)(?:\[(?P<count>\d+)\])?"
 )
-_BOUND = re.compile(r"\.(?P<what>maxntid|reqntid)\s+(?P<dims>\d+(?:\s*,\s*\d+)*)")
+_BOUND = re.compile(r"\.(?P<what>maxntid|reqntid|reqnctapercluster)\s+(?P<dims>\d+(?:\s*,\s*\d+)*)")
 _FILE = re.compile(r'^(?P<head>\s*\.file\s+(?P<index>\d+)\s+)"(?P<path>[^"]*)"(?P<tail>.*)$', re.MULTILINE)
 _LOC = re.compile(r"\s*\.loc\s+(\d+)\s+(\d+)\s+\d+")
 _INLINED = re.compile(r"inlined_at\s+(\d+)\s+(\d+)")
@@ -32,12 +32,14 @@ _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 class Signature:
     """An entry's parameters and the block sizes it was compiled for.
 
-    `max_threads`: product of .maxntid or .reqntid (1024 without); `required_block`: .reqntid or None.
+    `max_threads`: product of .maxntid or .reqntid (1024 without); `required_block`: .reqntid or None;
+    `required_cluster`: .reqnctapercluster (`__cluster_dims__`) or None.
     """
 
     parameters: tuple[Parameter, ...]
     max_threads: int = 1024
     required_block: tuple[int, int, int] | None = None
+    required_cluster: tuple[int, int, int] | None = None
 
 
 def signatures(ptx: str) -> dict[str, Signature]:
@@ -45,13 +47,16 @@ def signatures(ptx: str) -> dict[str, Signature]:
     found = {}
     for match in _ENTRY.finditer(_COMMENT.sub("", ptx)):
         parameters = tuple(_parameter(item) for item in _PARAMETER.finditer(match["parameters"] or ""))
-        max_threads, required = 1024, None
+        max_threads, required, cluster = 1024, None, None
         for bound in _BOUND.finditer(match["directives"]):
             dims = [int(item) for item in bound["dims"].split(",")] + [1, 1]
+            if bound["what"] == "reqnctapercluster":
+                cluster = (dims[0], dims[1], dims[2])
+                continue
             max_threads = min(max_threads, dims[0] * dims[1] * dims[2])
             if bound["what"] == "reqntid":
                 required = (dims[0], dims[1], dims[2])
-        found[match["name"]] = Signature(parameters, max_threads, required)
+        found[match["name"]] = Signature(parameters, max_threads, required, cluster)
     return found
 
 

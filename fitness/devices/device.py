@@ -38,7 +38,8 @@ class Parameter:
 class Entry:
     """One `extern "C" __global__` function of a compiled candidate and what ptxas says it uses.
 
-    `max_threads` is the largest block its launch bounds allow; `required_block` the only one (`.reqntid`), if any.
+    `max_threads` is the largest block its launch bounds allow; `required_block` the only one (`.reqntid`), if any,
+    `required_cluster` the only cluster (`.reqnctapercluster`).
     """
 
     name: str
@@ -50,6 +51,7 @@ class Entry:
     spill_load_bytes: int
     max_threads: int = 1024
     required_block: Dim3 | None = None
+    required_cluster: Dim3 | None = None
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from fitness.compile import compile_source
-from fitness.devices.device import BufferRef, Compiled, Program, Scalar
+from fitness.devices.device import BufferRef, Compiled, Program, ResolvedTensorMap, Scalar
 from fitness.inputs import Case, make_case
 from fitness.kernel import Kernel
 from fitness.outcome import Finding
@@ -133,14 +133,49 @@ def test_required_block_is_exact() -> None:
     assert "exactly (128, 1, 1)" in problem.finding.message
 
 
-def test_tensor_maps_are_unsupported_not_wrong() -> None:
-    source = DENSE.replace(
-        "[params]", '[[tensormap]]\nname = "tma"\ntensor = "X"\nbox = ["64", "8"]\n\n[params]'
-    ).replace('"K", "ldx", "ldy"]', '"K", "ldx", "tma"]')
-    kernel = dense_kernel(source)
-    problem = build_program(kernel, compiled_of(kernel), case_of(kernel), H200)
-    assert isinstance(problem, LaunchProblem)
-    assert problem.unsupported
+def with_map(**keys: str) -> str:
+    """The dense kernel with a tensor map of X as its last argument."""
+    table = {"name": '"tma"', "tensor": '"X"', "box": '["64", "8"]'} | keys
+    text = "".join(f"{key} = {value}\n" for key, value in table.items())
+    source = DENSE.replace("[params]", f"[[tensormap]]\n{text}\n[params]")
+    source = source.replace('"K", "ldx", "ldy"]', '"K", "ldx", "tma"]')
+    source = source.replace("#include <cuda_fp16.h>", '#include "evo.cuh"')
+    return source.replace("int ldy)", "const __grid_constant__ evo::TensorMap map)").replace("* ldy", "* M")
+
+
+def test_tensor_maps_take_shape_and_type_from_their_buffer() -> None:
+    (launch,) = built(dense_kernel(with_map(swizzle='"128B"'))).launches
+    assert launch.arguments[-1] == ResolvedTensorMap(
+        "tma", "X", "float16", (128, 24), (256,), (64, 8), (1, 1), swizzle="128B"
+    )
+    given = with_map(dims='["K // 2", 2, "N"]', strides='["K", "2 * ldx"]', box="[32, 1, 4]", dtype='"uint16"',
+                     element_strides="[1, 1, 2]", oob='"zeros"', l2promotion='"256B"')  # fmt: skip
+    (launch,) = built(dense_kernel(given)).launches
+    assert launch.arguments[-1] == ResolvedTensorMap(
+        "tma", "X", "uint16", (64, 2, 24), (128, 256), (32, 1, 4), (1, 1, 2), l2promotion="256B"
+    )
+
+
+def test_tensor_maps_that_cannot_be_encoded() -> None:
+    for key, value, said in (
+        ("box", '["K", "N"]', "more than the swizzle's 128"),
+        ("dims", '["K", "N + 1"]', "spans 6400 bytes of X, which has 6144"),
+        ("strides", '["K + 1"]', "multiple of 16"),
+    ):
+        source = with_map(**{"swizzle": '"128B"', key: value})
+        finding = refused(source)
+        assert (finding.kind, finding.line) == ("tensormap", line_of(source, f"{key} = "))
+        assert said in finding.message
+    wrong = with_map().replace("const __grid_constant__ evo::TensorMap map", "int last")
+    assert "is a tensor map, but parameter 8" in refused(wrong).message
+
+
+def test_clusters_fixed_when_compiled() -> None:
+    fixed = DENSE.replace("void gemm", "void __cluster_dims__(2, 1, 1) gemm")
+    (launch,) = built(dense_kernel(fixed, BM=32)).launches
+    assert launch.cluster == (2, 1, 1)
+    other = fixed.replace('block  = ["BM"]', 'cluster = [4]\nblock  = ["BM"]')
+    assert "compiled for exactly (2, 1, 1)" in refused(other, BM=32).message
 
 
 def test_numbers_and_params_may_be_arguments() -> None:
