@@ -32,6 +32,18 @@ def to_json(value: object) -> str:
     return json.dumps(value, separators=(",", ":"), allow_nan=False, default=_plain)
 
 
+def from_json(text: str) -> Any:
+    """The value of a JSON column.
+
+    Raises:
+        DamagedRowError: the text is not JSON.
+    """
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise DamagedRowError(f"{text[:40]!r} is not JSON") from error
+
+
 def outcome_row(outcome: Outcome) -> Row:
     """Columns of `outcomes`, without the key columns and `judged_at`."""
     row: Row = {

@@ -106,7 +106,7 @@ def _connect_writable(path: Path) -> sqlite3.Connection:
     for place in (path.parent, path) if path.exists() else (path.parent,):
         if not os.access(place, os.W_OK):  # said now, not after the first evaluations
             raise ArchiveError(f"archive {path}: {place} cannot be written", "give a writable place with --archive")
-    connection = sqlite3.connect(str(path), timeout=BUSY_S)
+    connection = sqlite3.connect(path.resolve().as_uri(), uri=True, timeout=BUSY_S)  # URIs for `attach` as well
     connection.execute("PRAGMA synchronous=NORMAL")  # WAL: a killed process loses nothing, a power cut the last commits
     return connection
 
@@ -115,10 +115,20 @@ def _connect_readonly(path: Path) -> sqlite3.Connection:
     """A connection that writes nothing, not even beside the file (a shipped archive may lie in a read-only folder)."""
     if not path.exists():
         raise ArchiveError(f"archive {path} does not exist", "run an experiment first, or give one with --archive")
-    quoted = path.resolve().as_uri()
+    return sqlite3.connect(readonly_uri(path), uri=True, timeout=BUSY_S)
+
+
+def readonly_uri(path: Path) -> str:
+    """The file as SQLite opens it without writing, not even beside it."""
     live = path.with_name(path.name + "-wal").exists()
     immutable = not live and not os.access(path.parent, os.W_OK)
-    return sqlite3.connect(f"{quoted}?mode=ro{'&immutable=1' if immutable else ''}", uri=True, timeout=BUSY_S)
+    return f"{path.resolve().as_uri()}?mode=ro{'&immutable=1' if immutable else ''}"
+
+
+def version_of(path: Path) -> int:
+    """Version of the archive at `path` as it is on disk."""
+    with guarded(path), contextlib.closing(_connect_readonly(path)) as connection:
+        return _pragma(Database(connection), "user_version")
 
 
 def _migrated_copy(old: sqlite3.Connection) -> Database:

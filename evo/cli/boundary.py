@@ -69,6 +69,12 @@ class Command(click.Command):
             raise UserError(text) from error
 
 
+class Group(click.Group):
+    """A command with subcommands, each of which is a `Command`."""
+
+    command_class = Command
+
+
 def explain(error: Exception) -> str | None:
     """The lines to show for `error`, or None where it is a bug that needs its traceback."""
     if isinstance(error, ExperimentError):

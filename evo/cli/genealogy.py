@@ -1,15 +1,16 @@
-"""What `evo lineage` prints: the path of a kernel as text or JSON, its ancestors as a Graphviz graph."""
+"""What `evo lineage` prints: path, tree, blame, statistics and differences as text."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import click
 
 from evo.archive import Archive
-from evo.errors import RefError
-from evo.lineage import Difference, Lineage, Node, Step, resolve
+from evo.cli.options import plain
+from evo.lineage import Blame, Branch, Difference, Lineage, Node, Share, Step, resolve
+from evo.lineage.graphs import node_json, step_json
 from evo.progress import shape_text, time_text
 from evo.report.history import title_of
 
@@ -18,16 +19,31 @@ _INDENT = " " * 6
 
 @dataclass(frozen=True)
 class Story:
-    """A kernel's path and ancestors, read from the archive."""
+    """A candidate, the run it belongs to, and its path from the seed."""
 
     lineage: Lineage
     path: tuple[Step, ...]
-    ancestors: tuple[Node, ...]
 
     @property
     def end(self) -> Node:
-        """The kernel asked for."""
+        """The candidate asked for."""
         return self.path[-1].node
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """Numbers along the path."""
+        return tuple(step.node.n for step in self.path)
+
+
+def node_named(archive: Archive, ref: str) -> tuple[Lineage, Node]:
+    """The candidate a REF names; the best where it names a run.
+
+    Raises:
+        RefError: it names nothing, or a run without a valid candidate.
+    """
+    found = resolve(archive, ref)
+    lineage = Lineage(archive, found.run)
+    return lineage, lineage.answer() if found.n is None else lineage.node(found.n)
 
 
 def read(archive: Archive, ref: str) -> Story:
@@ -36,29 +52,141 @@ def read(archive: Archive, ref: str) -> Story:
     Raises:
         RefError: it names nothing, or a run without a valid candidate.
     """
-    found = resolve(archive, ref)
-    lineage = Lineage(archive, found.run)
-    n = found.n
-    if n is None:
-        best = lineage.best()
-        if best is None:
-            raise RefError(f"run {found.run.id} has no valid candidate", f"name one by its number: {found.run.id}/0")
-        n = best.n
-    return Story(lineage, lineage.path(n), lineage.ancestors(n))
+    lineage, node = node_named(archive, ref)
+    return Story(lineage, lineage.path(node.n))
 
 
 def as_text(story: Story, *, with_diff: bool) -> list[str]:
     """The path for a person, a paragraph per step. Colours are dropped by click where they are not wanted."""
     run = story.lineage.run
-    lines = [f"{run.id}/{story.end.n}: {title_of(run)}; times are {run.clock}"]
+    lines = [plain(f"{run.id}/{story.end.n}: {title_of(run)}; times are {run.clock}")]
     if story.lineage.baseline is not None:
         name, timings = story.lineage.baseline
         shapes = ", ".join(shape_text(timing.shape) for timing in timings)
         times = ", ".join(time_text(timing.time_us) for timing in timings)
-        lines += [f"shapes    {shapes}", f"baseline  {name}: {times}"]
+        lines += [f"shapes    {shapes}", plain(f"baseline  {name}: {times}")]
     for step in story.path:
         lines += ["", *_step_lines(step, with_diff)]
     return lines
+
+
+def as_json(story: Story) -> dict[str, object]:
+    """The path for a program. Times in microseconds, in the order of `shapes`."""
+    run, baseline = story.lineage.run, story.lineage.baseline
+    return {
+        "run": run.id,
+        "candidate": story.end.n,
+        "clock": run.clock,
+        "gpu": run.gpu,
+        "shapes": [dict(timing.shape) for timing in baseline[1]] if baseline else [],
+        "baseline": {"name": baseline[0], "time_us": [t.time_us for t in baseline[1]]} if baseline else None,
+        "path": [step_json(step) for step in story.path],
+        "ancestors": [node.n for node in story.lineage.ancestors(story.end.n)],
+    }
+
+
+def tree_lines(branches: Sequence[Branch], best: int | None) -> Iterator[str]:
+    """The tree, a line per candidate; the answer is marked."""
+    stack = [(branch, "", last) for branch, last in _with_last(branches)]
+    while stack:
+        branch, indent, last = stack.pop()
+        node = branch.node
+        mark = "  <- the answer" if node.n == best else ""
+        line = f"{indent}{'`-' if last else '|-'} #{node.n} {node.plan.operator} {verdict(node)}  {node.reason}"
+        yield plain(line[:160] + mark)
+        deeper = indent + ("   " if last else "|  ")
+        stack += [(child, deeper, end) for child, end in _with_last(branch.children)]
+
+
+def _with_last(branches: Sequence[Branch]) -> list[tuple[Branch, bool]]:
+    """In reverse, for a stack, each with whether it is the last of its siblings."""
+    return [(branch, index == len(branches) - 1) for index, branch in enumerate(branches)][::-1]
+
+
+def tree_json(branches: Sequence[Branch]) -> list[dict[str, object]]:
+    """The tree as a flat list in order of n (a deep tree would overrun a reader's stack); `parents` link it."""
+    nodes = []
+    open_ = list(branches)
+    while open_:
+        branch = open_.pop()
+        nodes.append(branch.node)
+        open_.extend(branch.children)
+    return [node_json(node) for node in sorted(nodes, key=lambda node: node.n)]
+
+
+def blame_lines(found: Blame) -> Iterator[str]:
+    """Who introduced each line, after a summary with what each step gained."""
+    counts = found.counts()
+    yield plain(f"{found.node.run_id}/{found.node.n}: {verdict(found.node)}")
+    for origin, node in found.origins.items():
+        gained = f"{found.gains[origin]:.3f}x" if origin in found.gains else "seed" if not node.plan.parents else "?"
+        params = ", ".join(f"{name} = {value}" for name, (value, by) in found.params.items() if by == origin)
+        yield plain(
+            f"#{origin:<5} {node.plan.operator:<12} {gained:>8}  {counts.get(origin, 0):>4} lines"
+            + (f"; {params}" if params else "")
+            + f"  {node.reason}"
+        )
+    yield ""
+    for line in found.lines:
+        yield plain(f"#{line.origin:<5} {line.number:>4}  {line.text}")
+
+
+def blame_json(found: Blame) -> dict[str, object]:
+    """Blame for a program."""
+    return {
+        "run": found.node.run_id,
+        "candidate": found.node.n,
+        "origins": [
+            node_json(node) | {"gain": found.gains.get(n), "lines": found.counts().get(n, 0)}
+            for n, node in found.origins.items()
+        ],
+        "params": {name: {"value": value, "origin": origin} for name, (value, origin) in found.params.items()},
+        "lines": [{"number": line.number, "origin": line.origin, "text": line.text} for line in found.lines],
+    }
+
+
+def share_lines(shares: Sequence[Share], by: str) -> Iterator[str]:
+    """The table of `evo lineage --stats`."""
+    yield (
+        f"{by:<16}{'planned':>8}{'refused':>8}{'valid':>7}{'dupl.':>7}{'faster':>8}{'bests':>7}"
+        f"{'median':>9}{'best':>8}{'judged s':>10}{'tokens':>9}{'USD':>8}"
+    )
+    for share in shares:
+        yield plain(
+            f"{share.name:<16}{share.planned:>8}{share.refused:>8}{share.valid:>7}{share.duplicates:>7}{share.faster:>8}"
+            f"{share.bests:>7}{_factor(share.median_gain):>9}{_factor(share.best_gain):>8}{share.judged_s:>10.1f}"
+            f"{share.tokens:>9}{share.usd:>8.2f}"
+        )
+
+
+def diff_lines(old: Node, new: Node, change: Difference) -> Iterator[str]:
+    """How two candidates differ."""
+    yield plain(f"{old.run_id}/{old.n} {verdict(old)}")
+    yield plain(f"{new.run_id}/{new.n} {verdict(new)}")
+    yield from _change_lines(change, with_diff=True)
+
+
+def diff_json(old: Node, new: Node, change: Difference) -> dict[str, object]:
+    """A difference for a program."""
+    return {
+        "old": node_json(old) | {"run": old.run_id},
+        "new": node_json(new) | {"run": new.run_id},
+        "changed": {name: list(values) for name, values in change.params.items()},
+        "added": change.added,
+        "removed": change.removed,
+        "diff": change.source,
+    }
+
+
+def verdict(node: Node) -> str:
+    """Times and speedup, or how it failed."""
+    if node.time_us is not None:
+        return time_text(node.time_us) + (f"; {node.speedup:.2f}x baseline" if node.speedup is not None else "")
+    if node.kind is None:
+        return "refused" if node.refused else "not judged"
+    first = node.outcome.findings[0].message if node.outcome and node.outcome.findings else ""
+    gate = f" at gate {node.stage.name.lower()}" if node.stage is not None else ""
+    return node.kind + gate + (f": {first}" if first else "")
 
 
 def _step_lines(step: Step, with_diff: bool) -> list[str]:
@@ -67,23 +195,16 @@ def _step_lines(step: Step, with_diff: bool) -> list[str]:
     head = f"#{node.n}".ljust(6) + f"{node.plan.operator}, generation {node.plan.generation}"
     head += f", of {origin}" if origin else ""
     head += f", by {node.model}" if node.model else ""
-    lines = [click.style(f"{head}: {_verdict(node)}", bold=True), f"{_INDENT}{node.reason}"]
+    times = ", ".join(time_text(timing.time_us) for timing in node.timings)
+    if times:
+        times += f"; {node.speedup:.2f}x baseline" if node.speedup is not None else ""
+        times += f", {step.gain:.3f}x the step before" if step.gain is not None else ""
+    lines = [click.style(plain(f"{head}: {times or verdict(node)}"), bold=True), plain(f"{_INDENT}{node.reason}")]
     if node.confirmation is not None:
-        lines.append(f"{_INDENT}{node.confirmation.verdict}" + _confirmed_speedup(node))
+        lines.append(plain(f"{_INDENT}{node.confirmation.verdict}") + _confirmed_speedup(node))
     if step.change is not None:
         lines += _change_lines(step.change, with_diff)
     return lines
-
-
-def _verdict(node: Node) -> str:
-    """Times and speedup, or how it failed."""
-    if node.timings:
-        times = ", ".join(time_text(timing.time_us) for timing in node.timings)
-        return times + (f"; {node.speedup:.2f}x baseline" if node.speedup is not None else "")
-    if node.outcome is None:
-        return "refused" if node.kernel is None else "not judged"
-    first = node.outcome.findings[0].message if node.outcome.findings else ""
-    return f"{node.outcome.kind} at gate {node.outcome.stage.name.lower()}" + (f": {first}" if first else "")
 
 
 def _confirmed_speedup(node: Node) -> str:
@@ -96,16 +217,20 @@ def _confirmed_speedup(node: Node) -> str:
 def _change_lines(change: Difference, with_diff: bool) -> list[str]:
     if change.empty:
         return [f"{_INDENT}the same kernel"]
-    lines = [f"{_INDENT}{name}: {_value(old)} -> {_value(new)}" for name, (old, new) in change.params.items()]
+    lines = [plain(f"{_INDENT}{name}: {_value(old)} -> {_value(new)}") for name, (old, new) in change.params.items()]
     if change.source:
         lines.append(f"{_INDENT}source: {change.added} lines added, {change.removed} removed")
     if change.source and with_diff:
-        lines += [_INDENT + _coloured(line) for line in change.source.splitlines()]
+        lines += [_INDENT + _coloured(plain(line)) for line in change.source.splitlines()]
     return lines
 
 
 def _value(value: int | None) -> str:
     return "none" if value is None else str(value)
+
+
+def _factor(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}x"
 
 
 def _coloured(line: str) -> str:
@@ -114,63 +239,3 @@ def _coloured(line: str) -> str:
         if line.startswith(sign):
             return click.style(line, fg=colour)
     return line
-
-
-def as_json(story: Story) -> str:
-    """The path for a program. Times in microseconds, in the order of `shapes`."""
-    run, baseline = story.lineage.run, story.lineage.baseline
-    return json.dumps(
-        {
-            "run": run.id,
-            "candidate": story.end.n,
-            "clock": run.clock,
-            "gpu": run.gpu,
-            "shapes": [dict(timing.shape) for timing in baseline[1]] if baseline else [],
-            "baseline": {"name": baseline[0], "time_us": [t.time_us for t in baseline[1]]} if baseline else None,
-            "path": [_step_json(step) for step in story.path],
-            "ancestors": [node.n for node in story.ancestors],
-        },
-        indent=2,
-    )
-
-
-def _step_json(step: Step) -> dict[str, object]:
-    node, change = step.node, step.change
-    return {
-        "n": node.n,
-        "generation": node.plan.generation,
-        "island": node.plan.island,
-        "operator": node.plan.operator,
-        "parents": list(node.plan.parents),
-        "reason": node.reason,
-        "model": node.model,
-        "verdict": node.outcome.kind if node.outcome else None,
-        "time_us": [timing.time_us for timing in node.timings],
-        "speedup": node.speedup,
-        "confirmed": node.confirmation.verdict if node.confirmation else None,
-        "params": dict(node.kernel.params) if node.kernel else None,
-        "changed": {name: list(values) for name, values in change.params.items()} if change else {},
-        "diff": change.source if change else "",
-    }
-
-
-def as_dot(story: Story) -> str:
-    """All ancestors by all parents; the path of first parents is drawn thick."""
-    on_path = {step.node.n for step in story.path}
-    nodes = sorted((*story.ancestors, story.end), key=lambda node: node.n)
-    lines = ["digraph lineage {", "  rankdir=TB;", '  node [shape=box, fontname="Helvetica", fontsize=10];']
-    for node in nodes:
-        speedup = f"{node.speedup:.2f}x" if node.speedup is not None else _verdict(node)
-        label = json.dumps(f"#{node.n} {node.plan.operator}\n{speedup}", ensure_ascii=False)
-        tooltip = json.dumps(node.reason, ensure_ascii=False)
-        lines.append(f"  n{node.n} [label={label}, tooltip={tooltip}, penwidth={2 if node.n in on_path else 1}];")
-    for node in nodes:
-        for position, parent in enumerate(node.plan.parents):
-            thick = position == 0 and node.n in on_path
-            lines.append(f"  n{parent} -> n{node.n} [penwidth={2 if thick else 1}, style={_style(position)}];")
-    return "\n".join([*lines, "}"])
-
-
-def _style(position: int) -> str:
-    """The first parent gives the body, the others a part of it."""
-    return "solid" if position == 0 else "dashed"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,19 +26,71 @@ archive_option = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
 
 
-def open_for_reading(path: Path | None) -> Archive:
-    """Open the archive a reader names, else the working archive, else the one that comes with evo.
+def open_for_reading(path: Path | None, ref: str | None = None) -> Archive:
+    """Open the archive a reader names, else that of the experiment it names, else the working archive.
 
-    Says so on stderr where it is the last.
+    Without any of them the archive that comes with evo is read. Says so on stderr where it is not the working one.
+
+    Args:
+        path: of `--archive`.
+        ref: what the reader wants to see. Where it names an experiment file that lies here ("mine.toml", "mine",
+            "mine-7f3a/42"), the file's `[archive] path` is used.
 
     Raises:
         ArchiveError: missing, not an archive, newer than this evo.
     """
     from evo.archive import Archive
 
+    if path is None and ref is not None:
+        path = _archive_of_experiment(ref)
+        if path is not None and path != WORKING_ARCHIVE:
+            click.echo(f"evo: reading {path}, the archive of that experiment", err=True)
     if path is None and not WORKING_ARCHIVE.exists():
         for shipped in SHIPPED_ARCHIVES:
             if shipped.is_file():
                 click.echo(f"evo: no {WORKING_ARCHIVE} here; reading the archive that comes with evo", err=True)
                 return Archive.open(shipped, readonly=True)
     return Archive.open(path or WORKING_ARCHIVE, readonly=True)
+
+
+def writable_archive(path: Path | None, *, must_exist: bool = False) -> Archive:
+    """Open an archive to change it; made where missing unless it `must_exist`.
+
+    Raises:
+        ArchiveError: as `Archive.open`; or missing.
+    """
+    from evo.archive import Archive
+
+    chosen = path or WORKING_ARCHIVE
+    if must_exist:
+        Archive.open(chosen, readonly=True).close()
+    return Archive.open(chosen)
+
+
+def shipped_archive() -> Path:
+    """The library of experience of the checkout evo runs from.
+
+    Raises:
+        EvoError: evo runs from an installed package, whose files are nobody's to change.
+    """
+    from evo.errors import EvoError
+
+    if not (_PACKAGE.parent / "pyproject.toml").is_file():
+        raise EvoError("an installed evo does not change its own files", "name a library of yours with --to")
+    return SHIPPED_ARCHIVES[1]
+
+
+def plain(text: str) -> str:
+    """Text of an archive for a terminal: control characters are shown, not obeyed."""
+    return "".join(sign if sign.isprintable() or sign in "\n\t" else repr(sign)[1:-1] for sign in text)
+
+
+def _archive_of_experiment(ref: str) -> Path | None:
+    """`[archive] path` of the experiment file that a REF names, None where there is no such file or key."""
+    run = ref.partition("/")[0]
+    for name in (ref, f"{run}.toml", f"{run.rpartition('-')[0]}.toml"):
+        file = Path(name)
+        if file.suffix == ".toml" and file.is_file():
+            section = tomllib.loads(file.read_text(encoding="utf-8")).get("archive", {})
+            return Path(section["path"]) if "path" in section else None
+    return None

@@ -66,9 +66,9 @@ def experiment() -> dict[str, object]:
     return {"name": "nm24", "rng_seed": 24, "task": task}
 
 
-def fill(archive: Archive, name: str = "nm24") -> RunRecord:
-    """Two seeds, a child of the second, a failed child, a refusal, a grandchild that is the best."""
-    run = archive.add_run(
+def empty(archive: Archive, name: str = "nm24") -> RunRecord:
+    """A run that has just begun."""
+    return archive.add_run(
         RunRecord(
             id="",
             name=name,
@@ -85,6 +85,11 @@ def fill(archive: Archive, name: str = "nm24") -> RunRecord:
             started_at=now(),
         )
     )
+
+
+def fill(archive: Archive, name: str = "nm24", *, confirmed: bool = True) -> RunRecord:
+    """Two seeds, a child of the second, a failed child, a refusal, a grandchild that is the best."""
+    run = empty(archive, name)
     archive.add_baseline(run.id, "gemm/dense_mma_pipelined", timings(16.0, 32.0))
     failed = CompileFailed(
         Gate.COMPILE, (Finding(Gate.COMPILE, "unknown_api", "__shfl is not there", 14, "use __shfl_sync"),)
@@ -100,14 +105,15 @@ def fill(archive: Archive, name: str = "nm24") -> RunRecord:
     archive.add_entries(run.id, [Refused(Plan(4, 1, 0, "tune", (0,)), "nothing left to tune")])
     for candidate, outcome in rows:
         archive.add_outcome(run.id, candidate.plan.n, outcome)
-    archive.add_confirmation(run.id, Confirmation(5, "confirmed", 2.83, 2.83, 2.83))
+    if confirmed:
+        archive.add_confirmation(run.id, Confirmation(5, "confirmed", 2.83, 2.83, 2.83))
     archive.set_status(run.id, "finished")
     found = archive.run(run.id)
     assert found is not None
     return found
 
 
-def make(path: Path) -> RunRecord:
+def make(path: Path, name: str = "nm24") -> RunRecord:
     """An archive file with one run."""
     with Archive.open(path) as archive:
-        return fill(archive)
+        return fill(archive, name)

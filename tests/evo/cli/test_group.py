@@ -62,7 +62,8 @@ def test_every_command_explains_itself(name: str) -> None:
     assert "Usage:" in result.output
     module, attribute = COMMANDS[name][0].split(":")
     command = getattr(importlib.import_module(module), attribute)
-    assert isinstance(command, Command), f"{name} does not end errors in one line"
+    for one in command.commands.values() if isinstance(command, click.Group) else [command]:
+        assert isinstance(one, Command), f"{name} does not end errors in one line"
     assert command.help
     for parameter in command.params:
         assert not isinstance(parameter, click.Option) or parameter.help, parameter.name

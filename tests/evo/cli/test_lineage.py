@@ -112,3 +112,43 @@ def test_another_archive(run_id: str) -> None:
     code, out, _ = evo("lineage", "best", "--archive", "mine.db", "--json")
     assert code == 0
     assert json.loads(out)["run"] == run_id
+
+
+def test_the_tree_marks_the_answer(run_id: str) -> None:
+    _, out, _ = evo("lineage", run_id, "--tree")
+    assert [int(n) for n in re.findall(r"#(\d+) (?:seed|tune|splice)", out)] == [0, 3, 4, 1, 2, 5]
+    assert re.search(r"#5 tune .*<- the answer", out)
+    assert {node["n"] for node in json.loads(evo("lineage", "2", "--tree", "--json")[1])["nodes"]} == {1, 2, 5}
+
+
+def test_any_two_are_compared(run_id: str) -> None:
+    other = archives.make(Path("runs/archive.db"), "other").id
+    _, out, _ = evo("lineage", f"{other}/0", "--against", f"{run_id}/5")
+    assert "BM: 64 -> 16" in out
+    assert '-about  = "mma"' in out
+    data = json.loads(evo("lineage", "5", "--against", "2", "--json")[1])
+    assert data["changed"] == {"BM": [32, 64]}
+    assert evo("lineage", "5", "--against", "4")[0] == 1
+
+
+def test_blame_and_statistics(run_id: str) -> None:
+    _, out, _ = evo("lineage", "best", "--blame")
+    assert re.search(r"^#1 +seed +seed +\d+ lines; BN = 8", out, re.MULTILINE)
+    assert re.search(r"^#5 +tune +1.414x +0 lines; BM = 64", out, re.MULTILINE)
+    data = json.loads(evo("lineage", "best", "--blame", "--json")[1])
+    assert data["params"]["BM"] == {"value": 64, "origin": 5}
+    _, out, _ = evo("lineage", run_id, "--stats")
+    assert re.search(r"^tune +3 +1 +2 +0 +2 +2 +1.414x +1.414x", out, re.MULTILINE)
+    assert {o["name"] for o in json.loads(evo("lineage", "--stats", "--json")[1])["operators"]} == {
+        "seed", "tune", "splice"
+    }  # fmt: skip
+
+
+def test_graphs(run_id: str) -> None:
+    assert "n2 --> n5" in evo("lineage", run_id, "--mermaid")[1]
+    assert evo("lineage", run_id, "--tree", "--dot")[1].count("label=") == 6
+
+
+@pytest.mark.parametrize("options", [("--tree", "--blame"), ("--dot", "--mermaid"), ("--dot", "--blame")])
+def test_what_does_not_go_together(run_id: str, options: tuple[str, str]) -> None:
+    assert evo("lineage", run_id, *options)[0] == 2

@@ -1,0 +1,181 @@
+"""Reading a run in part: rows of candidates without their sources, streamed, so that memory stays flat."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any, ParamSpec, TypeVar
+
+from evo.archive import codec, connection
+from evo.archive.store import Archive
+from evo.errors import ArchiveError
+from fitness.kernel import Kernel, KernelError, parse_kernel
+from fitness.outcome import Outcome
+
+Row = dict[str, Any]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_CANDIDATES = (
+    "select c.run_id, c.n, c.generation, c.island, c.operator, c.inspirations, c.model, c.reason, c.kernel_id,"
+    " c.created_at, (select json_group_array(p.parent_n) from (select parent_n from parents q where q.run_id = c.run_id"
+    " and q.n = c.n order by q.position) p) as parents, o.kind, o.stage, o.reused_from, o.time_us, o.fitness_us,"
+    " o.registers, o.shared_bytes, o.spill_bytes, o.occupancy, o.compile_s, o.evaluate_s, o.judged_at,"
+    " f.verdict, f.speedup as confirmed_speedup, f.low, f.high, f.evidence"
+    " from candidates c left join outcomes o on o.run_id = c.run_id and o.n = c.n"
+    " left join confirmations f on f.run_id = c.run_id and f.n = c.n where c.run_id = :run"
+)
+_LINE = (
+    "with recursive line(n) as (select :n union select p.parent_n from line join parents p"
+    " on p.run_id = :run and p.n = line.n {}) select n from line order by n"
+)
+
+
+def _guarded(function: Callable[P, Iterator[T]]) -> Callable[P, Iterator[T]]:
+    """SQLite errors and damaged rows of a reader as `ArchiveError`."""
+
+    @functools.wraps(function)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        archive = args[0]
+        assert isinstance(archive, Archive)
+        with connection.guarded(archive.path):
+            try:
+                yield from function(*args, **kwargs)
+            except (codec.DamagedRowError, KernelError) as error:
+                raise ArchiveError(f"archive {archive.path} has a damaged row ({error})", "restore a copy") from error
+
+    return wrapper
+
+
+@_guarded
+def candidates(archive: Archive, run_id: str, n: int | None = None) -> Iterator[Row]:
+    """Candidates and refusals of a run in order of n (or the one numbered n), with parents, verdict and means."""
+    where = "" if n is None else " and c.n = :n"
+    yield from archive.database.query(f"{_CANDIDATES}{where} order by c.n", {"run": run_id, "n": n})
+
+
+@_guarded
+def children(archive: Archive, run_id: str, n: int) -> Iterator[int]:
+    """Candidates that have n among their parents, in order of n."""
+    sql = "select distinct n from parents where parent_run_id = ? and run_id = ? and parent_n = ? order by n"
+    yield from (row["n"] for row in archive.database.query(sql, [run_id, run_id, n]))
+
+
+@_guarded
+def first_parents(archive: Archive, run_id: str) -> Iterator[tuple[int, int | None]]:
+    """(n, first parent or None) of every candidate, in order of n."""
+    sql = (
+        "select c.n, p.parent_n from candidates c left join parents p on p.run_id = c.run_id and p.n = c.n"
+        " and p.position = 0 where c.run_id = ? order by c.n"
+    )
+    yield from ((row["n"], row["parent_n"]) for row in archive.database.query(sql, [run_id]))
+
+
+@_guarded
+def line(archive: Archive, run_id: str, n: int, *, all_parents: bool) -> Iterator[int]:
+    """A candidate and what it descends from, by first or by all parents, in order of n."""
+    sql = _LINE.format("" if all_parents else "and p.position = 0")
+    yield from (row["n"] for row in archive.database.query(sql, {"run": run_id, "n": n}))
+
+
+@_guarded
+def fastest(archive: Archive, run_id: str, *, confirmed: bool, limit: int) -> Iterator[int]:
+    """The fastest valid candidates that own their verdict, or those of them that are confirmed."""
+    sql = (
+        "select o.n from outcomes o where o.run_id = :run and o.fitness_us is not null and o.reused_from is null"
+        + (
+            " and o.n in (select n from confirmations where run_id = :run and verdict = 'confirmed')"
+            if confirmed
+            else ""
+        )
+        + " order by o.fitness_us, o.n limit :limit"
+    )
+    yield from (row["n"] for row in archive.database.query(sql, {"run": run_id, "limit": limit}))
+
+
+@_guarded
+def _kernel_rows(archive: Archive, kernel_id: str) -> Iterator[Kernel]:
+    sql = "select s.text, k.params from kernels k join sources s on s.id = k.source_id where k.id = ?"
+    for row in archive.database.query(sql, [kernel_id]):
+        yield parse_kernel(row["text"], path=f"kernel {kernel_id[:12]}", params=codec.from_json(row["params"]))
+
+
+def kernel(archive: Archive, kernel_id: str) -> Kernel:
+    """One kernel.
+
+    Raises:
+        ArchiveError: it is not there, or no kernel file.
+    """
+    for found in _kernel_rows(archive, kernel_id):
+        return found
+    raise ArchiveError(f"archive {archive.path} has no kernel {kernel_id[:12]}", "see evo archive check")
+
+
+@_guarded
+def _outcome_rows(archive: Archive, run_id: str, n: int) -> Iterator[Outcome]:
+    keys = {"run": run_id, "n": n}
+    sql = "select * from timings where run_id = :run and n = :n and subject = 'candidate' order by position"
+    timings = [codec.timing_of(row) for row in archive.database.query(sql, keys)]
+    for row in archive.database.query("select * from outcomes where run_id = :run and n = :n", keys):
+        yield codec.outcome_of(row, timings)
+
+
+def outcome(archive: Archive, run_id: str, n: int) -> Outcome | None:
+    """The verdict on one candidate with its times, or None."""
+    return next(_outcome_rows(archive, run_id, n), None)
+
+
+@_guarded
+def costs(archive: Archive, run_id: str) -> Iterator[Row]:
+    """Per operator and model: candidates, improvements (new bests), seconds, tokens, dollars (a view's rows)."""
+    yield from archive.database.query("select * from cost_per_improvement where run_id = ?", [run_id])
+
+
+@_guarded
+def steps(archive: Archive, run_id: str) -> Iterator[Row]:
+    """Every candidate beside its first parent: operator, model, generation, kernel_id, kind, reused_from, times."""
+    yield from archive.database.query(
+        "select c.n, c.generation, c.operator, c.model, c.kernel_id, o.kind, o.stage, o.reused_from, o.time_us,"
+        " o.fitness_us, a.time_us as parent_us from candidates c left join outcomes o on o.run_id = c.run_id"
+        " and o.n = c.n left join parents p on p.run_id = c.run_id and p.n = c.n and p.position = 0"
+        " left join outcomes a on a.run_id = p.parent_run_id and a.n = p.parent_n where c.run_id = ? order by c.n",
+        [run_id],
+    )
+
+
+@_guarded
+def timings(archive: Archive, run_id: str) -> Iterator[Row]:
+    """Every time of a run's valid candidates: n, position, shape, time_us, floor_us, tflops, gb_per_s, limiter."""
+    yield from archive.database.query(
+        "select t.n, t.position, t.shape, t.time_us, t.low_us, t.high_us, t.floor_us, t.tflops, t.gb_per_s, t.limiter"
+        " from timings t join outcomes o on o.run_id = t.run_id and o.n = t.n"
+        " where t.run_id = ? and t.subject = 'candidate' and o.fitness_us is not null order by t.n, t.position",
+        [run_id],
+    )
+
+
+@_guarded
+def calls(archive: Archive, run_id: str) -> Iterator[Row]:
+    """Dollars and tokens a candidate took, in order of n; candidates without a model call are left out."""
+    yield from archive.database.query(
+        "select n, sum(usd) as usd, sum(tokens_in) as tokens_in, sum(tokens_out) as tokens_out from llm_calls"
+        " where run_id = ? group by n order by n",
+        [run_id],
+    )
+
+
+@_guarded
+def _numbers(archive: Archive, sql: str, run_id: str) -> Iterator[float | None]:
+    yield from (next(iter(row.values())) for row in archive.database.query(sql, [run_id]))
+
+
+def baseline_us(archive: Archive, run_id: str) -> float | None:
+    """Geometric mean of the baseline's times, microseconds; None where not yet timed."""
+    return next(_numbers(archive, "select baseline_us from runs where id = ?", run_id), None)
+
+
+def last(archive: Archive, run_id: str) -> int | None:
+    """The largest number of a candidate, None without any."""
+    found = next(_numbers(archive, "select max(n) from candidates where run_id = ?", run_id), None)
+    return None if found is None else int(found)

@@ -1,0 +1,240 @@
+"""Looking after an archive file: what is in it, whether it is sound, making it small, handing it on."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from evo.archive import connection
+from evo.archive.merging import Merged, merge
+from evo.archive.schema import VERSION
+from evo.archive.store import Archive, source_id
+from evo.errors import ArchiveError
+
+DATASETTE = Path(__file__).with_name("datasette.json")
+"""Metadata for `datasette`: titles, units, descriptions and canned queries."""
+
+_COUNTED = ("runs", "candidates", "outcomes", "timings", "confirmations", "kernels", "sources", "llm_calls", "events")
+_WORKING_PATH = "runs/archive.db"
+
+
+@dataclass(frozen=True)
+class RunLine:
+    """One run in a few numbers; `speedup` of its fastest valid candidate, None without one."""
+
+    id: str
+    status: str
+    started_at: str
+    gpu: str
+    clock: str
+    candidates: int
+    valid: int
+    confirmed: int
+    speedup: float | None
+
+
+@dataclass(frozen=True)
+class Info:
+    """What an archive holds: its version, bytes on disk, rows per table, and its runs, the latest first."""
+
+    version: int
+    size_bytes: int
+    rows: dict[str, int]
+    runs: tuple[RunLine, ...]
+
+
+def info(archive: Archive, latest: int | None = None) -> Info:
+    """Count what is there.
+
+    Args:
+        archive: open.
+        latest: list only so many runs; None lists all.
+
+    Raises:
+        ArchiveError: it cannot be read.
+    """
+    with connection.guarded(archive.path):
+        database = archive.database
+        rows = {name: int(database.execute(f"select count(*) from {name}").fetchone()[0]) for name in _COUNTED}
+        runs = tuple(
+            RunLine(**row)
+            for row in database.query(
+                "select id, status, started_at, gpu, clock,"
+                " (select count(*) from candidates c where c.run_id = r.id) as candidates,"
+                " (select count(fitness_us) from outcomes o where o.run_id = r.id) as valid,"
+                " (select count(*) from confirmations f where f.run_id = r.id and verdict = 'confirmed') as confirmed,"
+                " baseline_us / (select min(time_us) from outcomes o where o.run_id = r.id and o.fitness_us ="
+                " (select min(fitness_us) from outcomes p where p.run_id = r.id)) as speedup"
+                " from runs r order by rowid desc limit ?",
+                [-1 if latest is None else latest],
+            )
+        )
+    path = Path(archive.path)
+    size = sum(file.stat().st_size for file in (path, path.with_name(path.name + "-wal")) if file.exists())
+    return Info(VERSION, size, rows, runs)
+
+
+def check(archive: Archive) -> Iterator[str]:
+    """Problems of an archive, one line each; none when it is sound.
+
+    Looks at SQLite's structures, references and JSON columns; recomputes the key of every source and kernel,
+    so that a row changed by hand is found.
+
+    Raises:
+        ArchiveError: it cannot be read at all.
+    """
+    with connection.guarded(archive.path):
+        yield from archive.check()
+        yield from _dangling(archive)
+        yield from _bad_json(archive)
+        yield from _wrong_keys(archive)
+
+
+def _dangling(archive: Archive) -> Iterator[str]:
+    """Rows that speak of a candidate that is not there."""
+    for table, n in (
+        ("outcomes", "n"),
+        ("parents", "n"),
+        ("parents", "parent_n"),
+        ("confirmations", "n"),
+        ("timings", "n"),
+    ):
+        run = "parent_run_id" if n == "parent_n" else "run_id"
+        rows = archive.database.query(
+            f"select distinct t.{run} as run, t.{n} as n from {table} t where t.{n} is not null and not exists"
+            f" (select 1 from candidates c where c.run_id = t.{run} and c.n = t.{n}) limit 20"
+        )
+        yield from (f"{table}: run {row['run']} has no candidate {row['n']}" for row in rows)
+
+
+def _bad_json(archive: Archive) -> Iterator[str]:
+    for table, column in (
+        ("runs", "experiment"), ("runs", "machine"), ("kernels", "params"), ("outcomes", "findings"),
+        ("timings", "shape"), ("confirmations", "evidence"), ("events", "data"),
+    ):  # fmt: skip
+        sql = f"select rowid from {table} where {column} is not null and not json_valid({column}) limit 20"
+        yield from (f"{table}: row {row['rowid']}: {column} is not JSON" for row in archive.database.query(sql))
+
+
+def _wrong_keys(archive: Archive) -> Iterator[str]:
+    """Sources and kernels whose key is not that of their content."""
+    rows = archive.database.query(
+        "select s.id as source_id, s.text, k.id, k.params from sources s left join kernels k on k.source_id = s.id"
+        " order by s.id"
+    )
+    for key, group in itertools.groupby(rows, key=lambda row: row["source_id"]):
+        kernels = list(group)
+        text = kernels[0]["text"]
+        if source_id(text) != key:
+            yield f"sources: {key[:12]} is not the key of its text"
+        state = hashlib.sha256(f"[{json.dumps(text)}, ".encode())  # see fitness.kernel.Kernel.id
+        for kernel in kernels:
+            if kernel["id"] is None:
+                continue
+            own = state.copy()
+            own.update(f"{json.dumps(sorted(json.loads(kernel['params']).items()))}]".encode())
+            if own.hexdigest() != kernel["id"]:
+                yield f"kernels: {kernel['id'][:12]} is not the key of its source and params"
+
+
+def vacuum(archive: Archive) -> tuple[int, int]:
+    """Drop kernels no candidate has, merge the full-text index, give free pages back.
+
+    Returns:
+        Bytes before and after.
+
+    Raises:
+        ArchiveError: another process works on it, or the disk is full.
+    """
+    path = Path(archive.path)
+    with connection.guarded(archive.path):
+        conn = archive.database.conn
+        conn.execute("pragma wal_checkpoint(truncate)").fetchall()
+        before = path.stat().st_size
+        with connection.transaction(archive.database):
+            conn.execute(
+                "delete from kernels where id not in (select kernel_id from candidates where kernel_id not null)"
+            )
+            conn.execute("delete from sources where id not in (select source_id from kernels)")
+            for name in ("candidates_fts", "sources_fts"):
+                conn.execute(f"insert into {name} ({name}) values ('optimize')")
+        conn.execute("vacuum")
+        conn.execute("pragma optimize").fetchall()
+        conn.execute("pragma wal_checkpoint(truncate)").fetchall()
+    return before, path.stat().st_size
+
+
+def promote(source: Archive, run_ids: list[str], target: Path) -> Merged:
+    """Add verified runs to a library of experience: one small file that can lie in a read-only folder.
+
+    Where the run was archived (`[archive] path`) is not copied.
+
+    Raises:
+        ArchiveError: a run has no confirmed candidate, or a file cannot be read or written.
+    """
+    for run_id in run_ids:
+        if not any(one.verdict == "confirmed" for one in source.confirmations(run_id).values()):
+            raise ArchiveError(f"run {run_id} has no confirmed candidate", "only verified runs are promoted; resume it")
+    with Archive.open(target) as library:
+        merged = merge(library, Path(source.path), run_ids)
+        with connection.guarded(target), connection.transaction(library.database):
+            library.database.execute(
+                "update runs set experiment = json_set(experiment, '$.archive.path', ?)"
+                " where json_extract(experiment, '$.archive.path') is not null",
+                [_WORKING_PATH],
+            )
+        vacuum(library)
+        with connection.guarded(target):
+            mode = library.database.execute("pragma journal_mode=delete").fetchone()[0]
+    if mode != "delete":
+        raise ArchiveError(f"archive {target} is in use by another process", "close it there and promote again")
+    return merged
+
+
+def rows_of(archive: Archive, table: str, run_ids: list[str]) -> Iterator[dict[str, Any]]:
+    """Rows of one exported table, streamed: "runs", "candidates", "timings" or "events".
+
+    Candidates come with their params, parents and verdict.
+
+    Raises:
+        ArchiveError: the archive cannot be read.
+    """
+    marks = ", ".join("?" * len(run_ids))
+    queries = {
+        "runs": f"select * from runs where id in ({marks}) order by rowid",
+        "candidates": "select c.run_id, c.n, c.generation, c.island, c.operator, c.model, c.reason, c.created_at,"
+        " (select json_group_array(p.parent_n) from (select parent_n from parents q where q.run_id = c.run_id"
+        " and q.n = c.n order by q.position) p) as parents, c.kernel_id, k.source_id, k.params, k.format,"
+        " o.kind, o.stage, o.code_key, o.reused_from, o.clock, o.time_us, o.fitness_us, r.baseline_us / o.time_us"
+        " as speedup, o.registers, o.shared_bytes, o.spill_bytes, o.occupancy, o.compile_s, o.evaluate_s, o.findings,"
+        " f.verdict as confirmation, f.speedup as confirmed_speedup, f.low as confirmed_low, f.high as confirmed_high"
+        " from candidates c join runs r on r.id = c.run_id left join kernels k on k.id = c.kernel_id"
+        " left join outcomes o on o.run_id = c.run_id and o.n = c.n"
+        f" left join confirmations f on f.run_id = c.run_id and f.n = c.n where c.run_id in ({marks})"
+        " order by r.rowid, c.n",
+        "timings": f"select * from timings where run_id in ({marks}) order by rowid",
+        "events": f"select * from events where run_id in ({marks}) order by rowid",
+    }
+    with connection.guarded(archive.path):
+        yield from archive.database.query(queries[table], run_ids)
+
+
+def sources_of(archive: Archive, run_ids: list[str]) -> Iterator[tuple[str, str]]:
+    """(key, text) of every source of these runs, once each, streamed.
+
+    Raises:
+        ArchiveError: the archive cannot be read.
+    """
+    marks = ", ".join("?" * len(run_ids))
+    with connection.guarded(archive.path):
+        for row in archive.database.query(
+            "select id, text from sources where id in (select k.source_id from kernels k join candidates c"
+            f" on c.kernel_id = k.id where c.run_id in ({marks}))",
+            run_ids,
+        ):
+            yield row["id"], row["text"]

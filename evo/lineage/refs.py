@@ -1,0 +1,83 @@
+"""What a REF on the command line names."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+from evo.archive import Archive, RunRecord
+from evo.errors import RefError
+from evo.lineage.genealogy import Lineage
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a REF names: a run, and a candidate of it (None where the REF names the run as a whole)."""
+
+    run: RunRecord
+    n: int | None
+
+
+def resolve(archive: Archive, ref: str) -> Found:
+    """Find what a REF names.
+
+    Args:
+        archive: where to look.
+        ref: `best` (of the latest run), `42` (of the latest run), `nm24-7f3a/42`, `nm24-7f3a/best`,
+            `nm24-7f3a` (a run), `nm24` or `experiments/nm24.toml` (the latest run of that experiment).
+
+    Raises:
+        RefError: nothing of that name; the message suggests the nearest, or lists what there is.
+    """
+    runs = archive.runs()
+    if not runs:
+        raise RefError(f"archive {archive.path} holds no run", "run an experiment first")
+    if ref.endswith(".toml"):
+        return Found(_run_named(runs, _name_in(Path(ref))), None)
+    run_part, slash, candidate = ref.rpartition("/")
+    if not slash:
+        run_part, candidate = ("", ref) if ref == "best" or ref.isdecimal() else (ref, "")
+    run = _run_named(runs, run_part) if run_part or slash else runs[0]
+    if not candidate:
+        return Found(run, None)
+    return Found(run, _candidate_named(archive, run, candidate))
+
+
+def _name_in(path: Path) -> str:
+    """Name of the experiment in a file."""
+    try:
+        return str(tomllib.loads(path.read_text(encoding="utf-8")).get("name", path.stem))
+    except OSError as error:
+        raise RefError(f"{path}: {error.strerror}", "name an experiment file, a run or a candidate") from error
+    except ValueError as error:
+        raise RefError(f"{path} is not TOML ({error})", "name an experiment file, a run or a candidate") from error
+
+
+def _run_named(runs: list[RunRecord], name: str) -> RunRecord:
+    """The run of that id, else the latest of that name, else the latest whose id begins so."""
+    for matches in (
+        [run for run in runs if run.id == name],
+        [run for run in runs if run.name == name],
+        [run for run in runs if run.id.startswith(name) and name],
+    ):
+        if matches:
+            return matches[0]
+    ids = [run.id for run in runs]
+    names = list(dict.fromkeys([*ids, *(run.name for run in runs), "best"]))
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    hint = f"did you mean {close[0]}?" if close else f"runs: {', '.join(ids[:5])}{', ...' if len(ids) > 5 else ''}"
+    raise RefError(f'no run "{name}" in the archive', hint)
+
+
+def _candidate_named(archive: Archive, run: RunRecord, candidate: str) -> int:
+    lineage = Lineage(archive, run)
+    if candidate == "best":
+        return lineage.answer().n
+    if not re.fullmatch(r"[0-9]{1,9}", candidate):
+        close = difflib.get_close_matches(candidate, ["best"], n=1, cutoff=0.5)
+        hint = "did you mean best?" if close else "write best, or a number such as 42"
+        raise RefError(f'"{candidate}" is no candidate', hint)
+    return lineage.node(int(candidate)).n

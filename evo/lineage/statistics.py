@@ -1,0 +1,105 @@
+"""What each operator and each model contributed to a run."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from evo.archive import Archive, facts
+
+
+@dataclass(frozen=True)
+class Share:
+    """Contribution of one operator or model.
+
+    Attributes:
+        name: of the operator or the model ("none" for candidates without a model).
+        planned: plans it got; refused: those it made no child for; valid: children with a time; duplicates:
+            children whose code was there already.
+        faster: children faster than their first parent; bests: children that were the fastest of the run so far.
+        median_gain, best_gain: over the first parent's time, of valid children; None without any.
+        judged_s: seconds its children took to compile and judge; tokens, usd: of its model calls.
+    """
+
+    name: str
+    planned: int
+    refused: int
+    valid: int
+    duplicates: int
+    faster: int
+    bests: int
+    median_gain: float | None
+    best_gain: float | None
+    judged_s: float
+    tokens: int
+    usd: float
+
+
+@dataclass
+class _Tally:
+    planned: int = 0
+    refused: int = 0
+    valid: int = 0
+    duplicates: int = 0
+    bests: int = 0
+    gains: list[float] = field(default_factory=list)
+    judged_s: float = 0.0
+    tokens: int = 0
+    usd: float = 0.0
+
+
+def shares(archive: Archive, run_id: str, by: Literal["operator", "model"] = "operator") -> tuple[Share, ...]:
+    """Contributions, by name. Duplicates count as planned but neither as faster nor as best.
+
+    Args:
+        archive: open.
+        run_id: the run.
+        by: what to group by.
+
+    Raises:
+        ArchiveError: the archive cannot be read.
+    """
+    tallies: dict[str, _Tally] = {}
+    best: float | None = None
+    for row in facts.steps(archive, run_id):
+        tally = tallies.setdefault(row[by] or "none", _Tally())
+        tally.planned += 1
+        tally.refused += row["kernel_id"] is None
+        if row["reused_from"] is not None:
+            tally.duplicates += 1
+            continue
+        time_us = row["fitness_us"]
+        if time_us is None:
+            continue
+        tally.valid += 1
+        if row["parent_us"] is not None:
+            tally.gains.append(row["parent_us"] / row["time_us"])
+        if best is None or time_us < best:
+            tally.bests += 1
+            best = time_us
+    for row in facts.costs(archive, run_id):
+        tally = tallies[row[by] or "none"]
+        tally.judged_s += row["judged_s"] or 0.0
+        tally.tokens += (row["tokens_in"] or 0) + (row["tokens_out"] or 0)
+        tally.usd += row["usd"] or 0.0
+    return tuple(_share(name, tally) for name, tally in sorted(tallies.items()))
+
+
+def _share(name: str, tally: _Tally) -> Share:
+    gains: Iterable[float] = tally.gains
+    return Share(
+        name=name,
+        planned=tally.planned,
+        refused=tally.refused,
+        valid=tally.valid,
+        duplicates=tally.duplicates,
+        faster=sum(gain > 1.0 for gain in gains),
+        bests=tally.bests,
+        median_gain=statistics.median(tally.gains) if tally.gains else None,
+        best_gain=max(tally.gains, default=None),
+        judged_s=tally.judged_s,
+        tokens=tally.tokens,
+        usd=tally.usd,
+    )

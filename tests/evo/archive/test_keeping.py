@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from evo.archive import Archive, keeping
+from evo.errors import ArchiveError
+from mutations.operator import Candidate, Plan
+from tests.evo import archives
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    archives.make(tmp_path / "a.db")
+    return tmp_path / "a.db"
+
+
+def tamper(path: Path, sql: str) -> list[str]:
+    raw = sqlite3.connect(path)
+    raw.execute(sql)
+    raw.commit()
+    raw.close()
+    with Archive.open(path, readonly=True) as archive:
+        return list(keeping.check(archive))
+
+
+def test_info_counts(path: Path) -> None:
+    with Archive.open(path, readonly=True) as archive:
+        found = keeping.info(archive)
+    assert found.rows["candidates"] == 6
+    assert found.rows["sources"] == 2
+    (run,) = found.runs
+    assert (run.candidates, run.valid, run.confirmed) == (6, 4, 1)
+    assert run.speedup == pytest.approx(2 * 2**0.5)
+    assert found.size_bytes >= path.stat().st_size
+
+
+def test_a_sound_archive_has_no_problem(path: Path) -> None:
+    assert tamper(path, "select 1") == []
+
+
+@pytest.mark.parametrize(
+    ("sql", "words"),
+    [
+        ("update sources set text = text || ' '", "is not the key of its text"),
+        ("update kernels set params = '{\"BM\":64,\"BN\":8}' where params like '%32%'", "key of its source and params"),
+        ("delete from candidates where n = 3", "outcomes: run nm24-"),
+        ("update parents set parent_n = 77 where n = 5", "has no candidate 77"),
+        ("update runs set machine = '{'", "machine is not JSON"),
+        ("update candidates set kernel_id = 'x' where n = 5", "refers to nothing"),
+    ],
+)
+def test_what_was_changed_by_hand_is_found(path: Path, sql: str, words: str) -> None:
+    problems = tamper(path, sql)
+    assert problems
+    assert any(words in problem for problem in problems), problems
+
+
+def test_vacuum_gives_back_what_nothing_needs(path: Path) -> None:
+    with Archive.open(path) as archive:
+        run = archive.runs()[0].id
+        big = archives.kernel("x" * 40_000)
+        archive.add_entries(run, [Candidate(Plan(6, 3, 0, "tune", (5,)), big, "big")])
+        archive.database.execute("delete from candidates where n = 6")
+        before, after = keeping.vacuum(archive)
+        assert after < before
+        assert archive.check() == []
+        assert len(archive.entries(run)) == 6
+        assert archive.find("mma")
+
+
+def test_promote_takes_verified_runs_only(path: Path, tmp_path: Path) -> None:
+    library = tmp_path / "library.db"
+    with Archive.open(path) as archive:
+        run = archive.runs()[0]
+        with pytest.raises(ArchiveError, match="no confirmed candidate"):
+            keeping.promote(archive, [archives.fill(archive, "other", confirmed=False).id], library)
+        assert not library.exists()
+        assert keeping.promote(archive, [run.id], library).added == (run.id,)
+        assert keeping.promote(archive, [run.id], library).same == (run.id,)
+    assert [file.name for file in tmp_path.iterdir() if file.name.startswith("library")] == ["library.db"]
+    with Archive.open(library, readonly=True) as archive:
+        assert [one.id for one in archive.runs()] == [run.id]
+        assert archive.database.execute("pragma journal_mode").fetchone()[0] == "delete"
+        assert list(keeping.check(archive)) == []
+
+
+@pytest.mark.parametrize("view", ["best_per_task", "lineage_edges", "failures_by_stage", "cost_per_improvement"])
+def test_the_views_say_what_they_should(path: Path, view: str) -> None:
+    with Archive.open(path, readonly=True) as archive:
+        rows = list(archive.database.query(f"select * from {view}"))
+    if view == "best_per_task":
+        (row,) = rows
+        assert (row["n"], row["op"], row["speedup_low"]) == (5, "spmm", 2.83)
+        assert row["speedup"] == pytest.approx(2 * 2**0.5)
+    elif view == "lineage_edges":
+        assert {(row["parent_n"], row["child_n"]) for row in rows} == {(1, 2), (0, 3), (1, 3), (0, 4), (2, 5)}
+        assert rows[0]["gain"] == pytest.approx(2**0.5)
+    elif view == "failures_by_stage":
+        assert [(row["stage"], row["finding"], row["candidates"]) for row in rows] == [("COMPILE", "unknown_api", 1)]
+    else:
+        improvements = {row["operator"]: (row["candidates"], row["improvements"]) for row in rows}
+        assert improvements == {"seed": (2, 1), "splice": (1, 0), "tune": (3, 2)}
+
+
+def test_the_metadata_of_datasette_fits_the_tables(path: Path) -> None:
+    metadata = json.loads(keeping.DATASETTE.read_text(encoding="utf-8"))["databases"]["archive"]
+    with Archive.open(path, readonly=True) as archive:
+        database = archive.database
+        names = {*database.table_names(), *database.view_names()}
+        assert set(metadata["tables"]) <= names
+        for name, table in metadata["tables"].items():
+            columns = {row["name"] for row in database.query(f"pragma table_info({name})")}
+            named = {*table.get("units", {}), *table.get("facets", [])}
+            named |= {table[key] for key in ("sort", "sort_desc", "label_column") if key in table}
+            assert named <= columns, name
+            assert table.get("fts_table", name) in names
+        run = archive.runs()[0].id
+        found = list(database.query(metadata["queries"]["search"]["sql"], {"words": "unknown OR mma"}))
+        assert [row["n"] for row in found] == [1, 2, 3, 5]
+        steps = list(database.query(metadata["queries"]["path_to_seed"]["sql"], {"run_id": run, "n": "5"}))
+        assert [row["n"] for row in steps] == [1, 2, 5]

@@ -1,0 +1,151 @@
+"""Merging archives: nothing is lost, nothing is there twice, however often."""
+
+from __future__ import annotations
+
+import gzip
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from evo.archive import Archive
+from evo.archive.merging import merge, run_tables
+from evo.errors import ArchiveError
+from mutations.operator import Candidate, Plan
+from tests.evo import archives
+from tests.evo.archive.test_migrations import V1
+
+
+def content(path: Path) -> dict[str, list[tuple[str, ...]]]:
+    """Every row of every table with a run, without serial numbers."""
+    with Archive.open(path, readonly=True) as archive:
+        tables = {}
+        for table in (*run_tables(archive.database), "runs", "kernels", "sources"):
+            rows = archive.database.query(f"select * from {table}")
+            tables[table] = sorted(tuple(str(value) for value in row.values()) for row in rows)
+    return tables
+
+
+def merged_all(target: Path, *sources: Path) -> None:
+    with Archive.open(target) as archive:
+        for source in sources:
+            merge(archive, source)
+
+
+def test_two_machines_in_any_order_and_again(tmp_path: Path) -> None:
+    one, two = tmp_path / "one.db", tmp_path / "two.db"
+    ids = {archives.make(one).id, archives.make(two, "other").id}
+    merged_all(tmp_path / "ab.db", one, two)
+    merged_all(tmp_path / "ba.db", two, one, two, one)
+    assert content(tmp_path / "ab.db") == content(tmp_path / "ba.db")
+    with Archive.open(tmp_path / "ab.db") as archive:
+        assert {run.id for run in archive.runs()} == ids
+        assert archive.check() == []
+        assert len(archive.find("mma")) == 2 * 4
+
+
+def test_nothing_is_lost(tmp_path: Path) -> None:
+    archives.make(tmp_path / "one.db")
+    merged_all(tmp_path / "all.db", tmp_path / "one.db")
+    assert content(tmp_path / "all.db") == content(tmp_path / "one.db")
+
+
+def test_a_run_that_went_on_is_extended(tmp_path: Path) -> None:
+    path, later = tmp_path / "a.db", tmp_path / "later.db"
+    run = archives.make(path)
+    merged_all(later, path)
+    with Archive.open(later) as archive:
+        archive.add_entries(run.id, [Candidate(Plan(6, 3, 0, "tune", (5,)), archives.kernel("new"), "more")])
+        archive.add_outcome(run.id, 6, archives.timed("f", 7.0, 7.0))
+        archive.set_status(run.id, "stopped")
+    with Archive.open(path) as archive:
+        merged = merge(archive, later)
+        assert (merged.added, merged.extended, merged.same, merged.candidates) == ((), (run.id,), (), 1)
+        assert merge(archive, later).same == (run.id,)
+        found = archive.run(run.id)
+        assert found is not None
+        assert found.status == "stopped"
+    before = content(later)
+    with Archive.open(later) as archive:  # the shorter copy takes nothing back
+        assert merge(archive, path).same == (run.id,)
+    assert content(later) == before
+
+
+def test_copies_that_went_different_ways_are_both_kept(tmp_path: Path) -> None:
+    path, other = tmp_path / "a.db", tmp_path / "b.db"
+    run = archives.make(path)
+    merged_all(other, path)
+    for place, about in ((path, "mine"), (other, "theirs")):
+        with Archive.open(place) as archive:
+            archive.add_entries(run.id, [Candidate(Plan(6, 3, 0, "tune", (5,)), archives.kernel(about), about)])
+    with Archive.open(path) as archive:
+        merged = merge(archive, other)
+        (new,) = merged.renamed.values()
+        assert merged.added == (new,)
+        assert [entry.plan.n for entry in archive.entries(new)] == [0, 1, 2, 3, 4, 5, 6]
+        assert archive.entries(new)[-1] != archive.entries(run.id)[-1]
+        assert merge(archive, other).added == ()  # and not once more
+        assert archive.check() == []
+
+
+def test_another_run_of_the_same_id(tmp_path: Path) -> None:
+    path, other = tmp_path / "a.db", tmp_path / "b.db"
+    run, theirs = archives.make(path), archives.make(other)
+    raw = sqlite3.connect(other)
+    for table in ("candidates", "parents", "outcomes", "timings", "confirmations", "events"):
+        raw.execute(f"update {table} set run_id = ?", [run.id])
+    raw.execute("update parents set parent_run_id = ?", [run.id])
+    raw.execute("update runs set id = ?", [run.id])
+    raw.commit()
+    raw.close()
+    with Archive.open(path) as archive:
+        merged = merge(archive, other)
+        assert set(merged.renamed) == {run.id}
+        new = merged.renamed[run.id]
+        assert [entry.plan.parents for entry in archive.entries(new)] == [
+            entry.plan.parents for entry in archive.entries(run.id)
+        ]
+        assert archive.outcomes(new) == archive.outcomes(run.id)
+        assert archive.check() == []
+        assert {archive.run(new).started_at, archive.run(run.id).started_at} == {run.started_at, theirs.started_at}  # type: ignore[union-attr]
+
+
+def test_an_older_archive_is_migrated_on_the_way(tmp_path: Path) -> None:
+    old = tmp_path / "old.db"
+    old.write_bytes(gzip.decompress(V1.read_bytes()))
+    before = old.read_bytes()
+    with Archive.open(tmp_path / "new.db") as archive:
+        assert merge(archive, old).candidates == 6
+    assert old.read_bytes() == before
+
+
+def test_model_calls_are_not_doubled(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    run = archives.make(path)
+    with Archive.open(path) as archive:
+        archive.database.table("llm_calls").insert({"run_id": run.id, "n": 5, "model": "m", "usd": 0.5})
+        archive.add_event(run.id, "note", {})
+    merged_all(tmp_path / "b.db", path, path)
+    rows = content(tmp_path / "b.db")
+    assert len(rows["llm_calls"]) == len(rows["events"]) == 1
+
+
+def test_not_with_itself_nor_with_what_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    archives.make(path)
+    (tmp_path / "text").write_text("not a database, " * 99)
+    with Archive.open(path) as archive:
+        with pytest.raises(ArchiveError, match="into itself"):
+            merge(archive, path)
+        with pytest.raises(ArchiveError, match="not an SQLite"):
+            merge(archive, tmp_path / "text")
+        with pytest.raises(ArchiveError, match="does not exist"):
+            merge(archive, tmp_path / "none")
+
+
+def test_every_table_belongs_to_runs_or_is_shared() -> None:
+    """A migration that adds another kind of table must teach the merge about it."""
+    with Archive.memory() as archive:
+        names = set(archive.database.table_names()) - {"_sqlite_migrations"}
+        own = {name for name in names if "_fts" not in name}
+        assert own == {*run_tables(archive.database), "runs", "kernels", "sources"}

@@ -1,0 +1,135 @@
+"""`evo archive ...` on archives with one run, and which archive a reader takes."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from evo.archive import Archive
+from evo.cli import options
+from evo.cli.group import cli
+from mutations.operator import Candidate, Plan
+from tests.evo import archives
+
+
+@pytest.fixture
+def run_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    return archives.make(Path("runs/archive.db")).id
+
+
+def evo(*arguments: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(cli, arguments)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_info(run_id: str) -> None:
+    code, out, _ = evo("archive", "info")
+    assert code == 0
+    assert run_id in out
+    assert "6 candidates, 4 valid, 1 confirmed; best 2.83x modelled" in out
+    data = json.loads(evo("archive", "info", "--json")[1])
+    assert data["rows"]["candidates"] == 6
+    assert Path(data["datasette"]).is_file()
+
+
+def test_check_says_what_is_wrong(run_id: str) -> None:
+    assert evo("archive", "check") == (0, "runs/archive.db is sound\n", "")
+    with Archive.open("runs/archive.db") as archive:
+        archive.database.execute("delete from candidates where n = 5")
+    code, out, _ = evo("archive", "check")
+    assert code == 1
+    assert f"outcomes: run {run_id} has no candidate 5" in out
+    assert json.loads(evo("archive", "check", "--json")[1])["problems"]
+
+
+def test_merge(run_id: str) -> None:
+    other = archives.make(Path("other.db"), "other").id
+    code, out, _ = evo("archive", "merge", "other.db")
+    assert code == 0
+    assert out == "other.db: 1 runs added, 0 extended, 0 there already; 6 candidates added\n"
+    (again,) = json.loads(evo("archive", "merge", "other.db", "--json")[1])
+    assert again["same"] == [other]
+    assert evo("lineage", run_id)[0] == evo("lineage", other)[0] == 0
+    code, _, err = evo("archive", "merge", "runs/archive.db")
+    assert code == 1
+    assert "into itself" in err
+
+
+def test_promote_into_the_library_that_readers_fall_back_on(run_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(options, "SHIPPED_ARCHIVES", (Path("none.db"), Path("library.db")))
+    code, out, _ = evo("archive", "promote", "nm24")
+    assert code == 0
+    assert out.startswith("library.db: 1 runs added")
+    Path("runs/archive.db").unlink()
+    code, out, err = evo("lineage", "best", "--json")
+    assert code == 0
+    assert json.loads(out)["run"] == run_id
+    assert "reading the archive that comes with evo" in err
+
+
+def test_an_installed_evo_keeps_its_files(run_id: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(options, "_PACKAGE", tmp_path / "site-packages" / "evo")
+    code, _, err = evo("archive", "promote", run_id)
+    assert code == 1
+    assert "--to" in err
+
+
+def test_vacuum(run_id: str) -> None:
+    code, out, _ = evo("archive", "vacuum")
+    assert code == 0
+    assert out.startswith("runs/archive.db: ")
+    assert evo("lineage", run_id)[0] == 0
+    assert evo("archive", "vacuum", "--archive", "none.db")[0] == 1
+    assert not Path("none.db").exists()
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv"])
+def test_export(run_id: str, kind: str) -> None:
+    code, _, _ = evo("archive", "export", run_id, "--format", kind, "--out", "files")
+    assert code == 0
+    lines = Path(f"files/candidates.{kind}").read_text(encoding="utf-8").splitlines()
+    rows: list[dict[str, Any]] = list(csv.DictReader(lines)) if kind == "csv" else [json.loads(line) for line in lines]
+    assert [int(row["n"]) for row in rows] == [0, 1, 2, 3, 4, 5]
+    assert [float(row["speedup"]) for row in rows if row["speedup"]] == pytest.approx([0.25, 2**0.5, 2.0, 2 * 2**0.5])
+    if kind == "jsonl":
+        assert rows[3]["parents"] == [0, 1]
+        assert rows[3]["findings"][0]["kind"] == "unknown_api"
+    assert {path.stem for path in Path("files/sources").iterdir()} == {r["source_id"] for r in rows if r["source_id"]}
+    assert all((Path("files") / f"{name}.{kind}").is_file() for name in ("runs", "timings", "events"))
+
+
+def test_find(run_id: str) -> None:
+    code, out, _ = evo("archive", "find", "BN", "of")
+    assert (code, out) == (0, f"{run_id}/3  BN of #1\n")
+    assert evo("archive", "find", "nowhere")[1] == "nothing found\n"
+    assert len(json.loads(evo("archive", "find", "mma", "--json")[1])) == 4
+
+
+def test_terminal_codes_of_a_stranger_are_shown_not_obeyed(run_id: str) -> None:
+    with Archive.open("runs/archive.db") as archive:
+        evil = Candidate(Plan(6, 3, 0, "tune\x1b[2J", (5,)), archives.kernel("x"), "evil \x1b]0;title\x07 reason\u202e")
+        archive.add_entries(run_id, [evil])
+    for command in (("archive", "find", "evil"), ("lineage", "6")):
+        _, out, _ = evo(*command)
+        assert "evil" in out
+        assert not set(out) & {"\x1b", "\x07", "\u202e"}
+
+
+@pytest.mark.parametrize("ref", ["mine.toml", "mine", "{run}/5", "{run}"])
+def test_readers_take_the_archive_of_the_experiment(run_id: str, ref: str) -> None:
+    theirs = archives.make(Path("elsewhere.db"), "mine").id
+    Path("mine.toml").write_text('name = "mine"\n[archive]\npath = "elsewhere.db"\n', encoding="utf-8")
+    code, out, err = evo("lineage", ref.format(run=theirs), "--json")
+    assert code == 0
+    assert json.loads(out)["run"] == theirs != run_id
+    assert err == "evo: reading elsewhere.db, the archive of that experiment\n"
+    code, _, err = evo("lineage", "mine", "--archive", "runs/archive.db")
+    assert (code, err) == (1, f'evo: no run "mine" in the archive; runs: {run_id}\n')

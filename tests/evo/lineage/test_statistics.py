@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+import pytest
+
+from evo.archive import Archive
+from evo.lineage import shares
+from mutations.operator import Candidate, Plan
+from tests.evo import archives
+
+
+def test_what_operators_contributed() -> None:
+    with Archive.memory() as archive:
+        run = archives.fill(archive)
+        for n, reused in ((6, None), (7, 5)):
+            child = Candidate(Plan(n, 3, 0, "tune", (2,)), archives.kernel(f"k{n}"), "slower", "gpt")
+            archive.add_entries(run.id, [child])
+            archive.add_outcome(run.id, n, archives.timed(f"k{n}", 16.0, 32.0), reused)
+        archive.database.table("llm_calls").insert(
+            {"run_id": run.id, "n": 6, "tokens_in": 100, "tokens_out": 20, "usd": 0.25}
+        )
+        by_name = {share.name: share for share in shares(archive, run.id)}
+        models = {share.name: share for share in shares(archive, run.id, "model")}
+    tune = by_name["tune"]
+    assert (tune.planned, tune.refused, tune.valid, tune.duplicates) == (5, 1, 3, 1)
+    assert (tune.faster, tune.bests) == (2, 2)
+    assert tune.median_gain == pytest.approx(2**0.5)
+    assert tune.best_gain == pytest.approx(2**0.5)
+    assert (tune.tokens, tune.usd) == (120, 0.25)
+    assert (by_name["seed"].bests, by_name["seed"].median_gain) == (2, None)
+    assert (by_name["splice"].planned, by_name["splice"].valid) == (1, 0)
+    assert (models["gpt"].planned, models["gpt"].usd, models["gpt"].bests) == (2, 0.25, 0)
+    assert models["none"].planned == 6
