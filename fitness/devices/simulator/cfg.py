@@ -338,7 +338,7 @@ def _brings_taint(instruction: Instruction) -> bool:
     op = instruction.op
     if op[0] in ("ld", "ldu"):
         return not any(part in ("param", "const") for part in op[1:3])
-    return op[0] in ("atom", "ldmatrix") or (op[0] == "wmma" and op[1] == "load")
+    return op[0] in ("atom", "ldmatrix") or op[:2] in (("wmma", "load"), ("wgmma", "mma_async"))
 
 
 def _taint(blocks: list[Block], entry: int) -> frozenset[str]:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from fitness.devices.simulator import cfg, emit_async, emit_memory, emit_values, emit_warp
+from fitness.devices.simulator import cfg, emit_async, emit_memory, emit_values, emit_warp, emit_wgmma, wgmma_flow
 from fitness.devices.simulator.cfg import Block, Graph
 from fitness.devices.simulator.emit_values import pick
 from fitness.devices.simulator.faults import Stop, unsupported
@@ -56,6 +56,7 @@ class _Generator:
         self.writer = Writer(self.layout, graph.tainted, graph.kinds, track=track)
         self.writer.space.update(_plain=plain, _pick=pick)
         self.writer.defined_unused = _never_read(graph)
+        self.writer.asynchronous, self.writer.unfenced = wgmma_flow.asynchronous(graph), wgmma_flow.unfenced(graph)
         self.helpers = 0
 
     def kernel(self) -> Kernel:
@@ -113,7 +114,8 @@ class _Generator:
         self._guarded(instruction, guard, written, before)
 
     def _plain(self, instruction: Instruction) -> None:
-        for family in (emit_values, emit_async, emit_memory, emit_warp):
+        self.writer.line = instruction.line
+        for family in (emit_values, emit_async, emit_memory, emit_warp, emit_wgmma):
             if family.emit(self.writer, instruction):
                 return
         raise unsupported(f"`{instruction.text}`", instruction.line)

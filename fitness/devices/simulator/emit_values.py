@@ -226,7 +226,10 @@ def _mov(writer: Writer, ins: Instruction) -> None:
         writer.assign(destination, kind, _packed(writer, source, kind, ins.line))
     else:
         writer.assign(destination, kind, writer.value(source, kind, ins.line))
-    _carry_taint(writer, ins, [destination])
+    if isinstance(source, Register):
+        writer.assign_taint([destination], writer.copied_taint(source))
+    else:
+        _carry_taint(writer, ins, [destination])
 
 
 def _packed(writer: Writer, source: Vector, kind: str, line: int) -> str:

@@ -22,6 +22,8 @@ _SUGGESTIONS = {
     "workspace_not_zero": 'Clear it in the last launch that reads it, or give it init = "zero" (cleared each run).',
     "trap": "The kernel executed trap (or a failed assertion).",
     "mbarrier": "Initialise the mbarrier before its first use, with the number of arrivals of one phase.",
+    "wgmma": "Fence before the first wgmma.mma_async, commit its group, and wait for it before its results are used.",
+    "tensormap": "Describe the map in the header ([[tensormap]]) and pass it by value.",
     "deadlock": "Check who arrives, how often, how many bytes are announced, and which parity is waited for.",
     "async_copy_overlap": "Wait for the copy (cp.async.wait_group / wait_all) before touching its destination.",
 }

@@ -344,11 +344,18 @@ def _joined(values: Sequence[tuple[Value, ...]], places: Sequence[Any], n: int) 
         if not any(isinstance(v, np.ndarray) for v in column) and all(_same(v, first) for v in column[1:]):
             joined.append(first)
             continue
-        out = np.empty(n, dtype=np.asarray(first).dtype)
+        out = np.empty(n, dtype=_dtype(column))
         for value, place in zip(column, places, strict=True):
             out[place] = value
         joined.append(out)
     return tuple(joined)
+
+
+def _dtype(column: Sequence[Value]) -> np.dtype[Any]:
+    """Type that holds all values of a register; taints may differ in type (a bool and a code of wgmma.py)."""
+    first = np.asarray(column[0]).dtype
+    others = [dtype for value in column[1:] if (dtype := np.asarray(value).dtype) != first]
+    return np.result_type(first, *others) if others else first
 
 
 def _same(a: Value, b: Value) -> bool:

@@ -21,6 +21,7 @@ from fitness.devices.simulator.lanes import Chunk, Context, Value, gather, merge
 from fitness.devices.simulator.memory import Memory
 from fitness.devices.simulator.phases import Mbarriers
 from fitness.devices.simulator.warps import Warps
+from fitness.devices.simulator.wgmma import Wgmma
 
 Group = tuple[Context, tuple[Value, ...]]
 #: Block executions after which a waiting group goes ahead of the lowest one.
@@ -79,6 +80,7 @@ class Machine:
         self.clusters = Clusters(self)
         self.mbarriers = Mbarriers(self, deferred=self.copies.deferred)
         self.bulk = Bulk(self, deferred=self.copies.deferred)
+        self.wgmma = Wgmma(self)
         self.warp_base, self.only_chunk = 0, True
         self._first_line = [
             next((i.line for i in [*b.instructions, b.terminator.instruction] if i is not None and i.line), 0)
@@ -156,7 +158,8 @@ class Machine:
             if before is new or (before is False and new is False):
                 merged.append(before)
                 continue
-            whole = np.full(context.n, before) if not isinstance(before, np.ndarray) else before.copy()
+            whole = np.empty(context.n, dtype=np.result_type(np.asarray(before).dtype, np.asarray(new).dtype))
+            whole[:] = before
             whole[some.where] = new
             merged.append(whole)
         return tuple(merged)
@@ -216,6 +219,7 @@ class Machine:
         self.mbarriers.begin(chunk)
         self.copies.begin(chunk)
         self.bulk.begin(chunk)
+        self.wgmma.begin(chunk)
         self.memory.places.clear()
         if self.races is not None:
             self.races.begin(chunk)

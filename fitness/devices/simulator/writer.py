@@ -80,6 +80,10 @@ class Writer:
     def __init__(self, layout: Layout, tainted: frozenset[str], kinds: dict[str, str], *, track: bool) -> None:
         self.layout, self.kinds, self.track = layout, kinds, track
         self.tainted = tainted if track else frozenset()
+        #: Registers that may hold results of wgmma that are not ready (their taint is a code, see wgmma.py).
+        self.asynchronous: frozenset[str] = frozenset()
+        self.unfenced: dict[int, str] = {}  # what is wrong with the fences of a wgmma, by id of the instruction
+        self.line = 0  # of the instruction being written
         self.space: dict[str, Any] = {"_A": np.ndarray, "_np": np}
         for name in [
             "bool_",
@@ -170,8 +174,13 @@ class Writer:
 
     def taint_of(self, registers: Iterable[Register]) -> str:
         """Expression of the union of the taints of sources ("False" where none can be tainted)."""
-        names = sorted({f"u_{r.name}" for r in registers if r.name in self.tainted})
-        return " | ".join(names) or "False"
+        names = sorted({r.name for r in registers if r.name in self.tainted})
+        marks = [f"_m.wgmma.mark(_c, u_{n}, {self.line})" if n in self.asynchronous else f"u_{n}" for n in names]
+        return " | ".join(marks) or "False"
+
+    def copied_taint(self, register: Register) -> str:
+        """Expression of the taint that a plain copy of a register has; it may stay unready."""
+        return f"u_{register.name}" if register.name in self.tainted else "False"
 
     def assign_taint(self, registers: Sequence[Register], expression: str) -> None:
         """Set the taint of results."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
+from fitness.devices.device import Array, Execution
 from tests.fitness.simulator.engine import clean, floats, kinds, launch, run
 
 PIPELINE = """
@@ -47,7 +50,7 @@ extern "C" __global__ void pipeline(const float* x, float* y, int tiles) {
 """
 
 
-def pipeline(source: str, tiles: int = 5, grid: int = 3, **checks: bool) -> tuple[object, object, object]:
+def pipeline(source: str, tiles: int = 5, grid: int = 3, **checks: Any) -> tuple[Execution, Array, Array]:
     x = floats(grid * tiles * 256)
     y = {"y": np.zeros(x.size, np.float32)}
     execution = run(source, launch("pipeline", grid, 288, "x", "y", tiles), {"x": x}, y, **checks)
@@ -56,14 +59,14 @@ def pipeline(source: str, tiles: int = 5, grid: int = 3, **checks: bool) -> tupl
 
 def test_a_warp_specialised_pipeline() -> None:
     execution, got, expected = pipeline(PIPELINE)
-    clean(execution)  # type: ignore[arg-type]
+    clean(execution)
     np.testing.assert_array_equal(got, expected)
 
 
 def test_without_checks_the_result_is_the_same() -> None:
     """Copies land at once in cost runs."""
     execution, got, expected = pipeline(PIPELINE, races=False, uninitialised=False, counters=True)
-    clean(execution)  # type: ignore[arg-type]
+    clean(execution)
     np.testing.assert_array_equal(got, expected)
 
 
@@ -79,12 +82,12 @@ def test_without_checks_the_result_is_the_same() -> None:
 def test_missing_waits_are_found(removed: str, found: str) -> None:
     assert removed in PIPELINE
     execution, _, _ = pipeline(PIPELINE.replace(removed, ""))
-    assert found in kinds(execution)  # type: ignore[arg-type]
+    assert found in kinds(execution)
 
 
 def test_too_few_bytes_announced() -> None:
     execution, _, _ = pipeline(PIPELINE.replace("&full[s], 1024)", "&full[s], 1040)"))
-    assert kinds(execution) == {"deadlock"}  # type: ignore[arg-type]
+    assert kinds(execution) == {"deadlock"}
 
 
 MISALIGNED = """

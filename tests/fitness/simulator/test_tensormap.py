@@ -43,9 +43,9 @@ def loaded(tensormap: ResolvedTensorMap, x: Array, *where: int, copy: str = COPY
     size = int(np.prod([-(-b // s) for b, s in zip(tensormap.box, (1, *tensormap.element_strides[1:]), strict=True)]))
     size *= x.dtype.itemsize
     source = LOAD.replace("BYTES", str(size)).replace("COPY", copy)
-    arguments = (tensormap, "y", *where, *[0] * (2 - len(where)))
+    c0, c1 = (*where, 0)[:2]
     y = {"y": np.zeros(size // 4, np.float32)}
-    execution = clean(run(source, launch("load", 1, 64, *arguments[:4], shared=size), {"x": x}, y))
+    execution = clean(run(source, launch("load", 1, 64, tensormap, "y", c0, c1, shared=size), {"x": x}, y))
     return execution.outputs["y"]
 
 
