@@ -1,7 +1,7 @@
 """Compiles a candidate with NVRTC: PTX, cubin, resources and diagnostics from one compilation, cached.
 
 Works on any machine: NVRTC comes from PyPI wheels and needs neither a driver nor a CUDA toolkit. A
-candidate sees its params as `-DNAME=VALUE`, the toolkit headers of the allow-list, `evo.cuh` and `task.cuh`.
+candidate sees its params as `-DNAME=VALUE`, the toolkit headers of the allow-list, `evo.cuh`, `task.cuh` and `wgmma.cuh`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class CompileError:
 def preludes() -> Mapping[str, str]:
     """Our own headers that every candidate may include: file name -> text."""
     folder = resources.files("fitness").joinpath("include")
-    return {name: folder.joinpath(name).read_text(encoding="utf-8") for name in ("evo.cuh", "task.cuh")}
+    return {name: folder.joinpath(name).read_text(encoding="utf-8") for name in ("evo.cuh", "task.cuh", "wgmma.cuh")}
 
 
 def compile_source(

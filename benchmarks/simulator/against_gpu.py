@@ -26,7 +26,8 @@ from typing import Any
 import numpy as np
 
 from fitness.correctness import check
-from fitness.devices.device import BufferRef, Compiled, Program, ResolvedLaunch
+from fitness.devices.cuda.tensormap import encode
+from fitness.devices.device import BufferRef, Compiled, Program, ResolvedLaunch, ResolvedTensorMap
 from fitness.gpu import load
 from fitness.inputs import Case, make_case
 from fitness.kernel import Kernel, load_kernel
@@ -182,16 +183,24 @@ class Loaded:
     def _launch(self, launch: ResolvedLaunch, buffers: Mapping[str, int]) -> None:
         parameters = self.program.compiled.entries[launch.entry].parameters
         values = [
-            np.array([buffers[a.name] if isinstance(a, BufferRef) else a.value], _NUMPY[p.type])
+            encode(a, buffers[a.buffer])
+            if isinstance(a, ResolvedTensorMap)
+            else np.array([buffers[a.name] if isinstance(a, BufferRef) else a.value], _NUMPY[p.type])
             for a, p in zip(launch.arguments, parameters, strict=True)
         ]
         pointers = np.array([v.ctypes.data for v in values], np.uint64)
-        function = self.functions[launch.entry]
-        _call(
-            self.card.cu.cuLaunchKernel(
-                function, *launch.grid, *launch.block, launch.shared, self.card.stream, pointers.ctypes.data, 0
-            )
-        )
+        cu, config = self.card.cu, self.card.cu.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = launch.grid
+        config.blockDimX, config.blockDimY, config.blockDimZ = launch.block
+        config.sharedMemBytes, config.hStream = launch.shared, self.card.stream
+        if launch.cluster != (1, 1, 1):
+            cluster = cu.CUlaunchAttribute()
+            cluster.id = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+            sizes = cu.CUlaunchAttributeValue()
+            sizes.clusterDim.x, sizes.clusterDim.y, sizes.clusterDim.z = launch.cluster
+            cluster.value = sizes
+            config.attrs, config.numAttrs = [cluster], 1
+        _call(cu.cuLaunchKernelEx(config, self.functions[launch.entry], pointers.ctypes.data, 0))
 
     def graph_us(self) -> list[float]:
         """Microseconds per run of the program in a graph over all buffer sets, one figure a replay."""

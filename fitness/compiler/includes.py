@@ -16,7 +16,7 @@ from fitness.expressions import nearest
 from fitness.outcome import Finding, Gate
 
 HEADERS = (
-    "evo.cuh", "task.cuh", "cuda_fp16.h", "cuda_bf16.h", "cuda_fp8.h", "mma.h", "cuda_pipeline.h",
+    "evo.cuh", "task.cuh", "wgmma.cuh", "cuda_fp16.h", "cuda_bf16.h", "cuda_fp8.h", "mma.h", "cuda_pipeline.h",
     "cooperative_groups.h", "cooperative_groups/memcpy_async.h", "cooperative_groups/reduce.h",
     "cooperative_groups/scan.h", "cuda/barrier", "cuda/pipeline", "cuda/atomic", "cuda/ptx",
 )  # fmt: skip

@@ -111,6 +111,18 @@ __device__ __forceinline__ uint32_t movmatrix_trans(uint32_t value) {
     return result;
 }
 
+// bar.sync: barrier `id` (1..15; 0 is __syncthreads) among `threads` threads of the block, whole warps.
+__device__ __forceinline__ void named_barrier(uint32_t id, uint32_t threads) {
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+// stmatrix (sm_90+): two 8x8 matrices of 16-bit elements, transposed; lanes 0..15 give the row addresses.
+__device__ __forceinline__ void stmatrix_x2_trans(void* row, uint32_t first, uint32_t second) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared::cta.b16 [%0], {%1, %2};" ::"r"(shared_address(row)),
+                 "r"(first), "r"(second)
+                 : "memory");
+}
+
 // ---- sm_90: mbarrier, an 8-byte object in shared memory.
 
 __device__ __forceinline__ void mbarrier_init(uint64_t* barrier, uint32_t arrivals) {
@@ -260,6 +272,18 @@ __device__ __forceinline__ void cluster_arrive() {
 
 __device__ __forceinline__ void cluster_wait() {
     asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+// Where `pointer` of this block lies in block `rank` of the cluster, as an address of the shared::cluster window.
+__device__ __forceinline__ uint32_t cluster_address(const void* pointer, uint32_t rank) {
+    uint32_t address;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(shared_address(pointer)), "r"(rank));
+    return address;
+}
+
+__device__ __forceinline__ void cluster_store(uint32_t address, float a, float b, float c, float d) {
+    asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(a), "f"(b), "f"(c), "f"(d)
+                 : "memory");
 }
 
 }  // namespace evo

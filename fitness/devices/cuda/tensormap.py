@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fitness.devices.device import ResolvedTensorMap
-
-_TYPES: Final = {
-    "uint8": "UINT8", "uint16": "UINT16", "uint32": "UINT32", "int32": "INT32", "uint64": "UINT64", "int64": "INT64",
-    "float16": "FLOAT16", "float32": "FLOAT32", "float64": "FLOAT64", "bfloat16": "BFLOAT16",
-    "float8_e4m3fn": "UINT8", "float8_e5m2": "UINT8", "int8": "UINT8",
-}  # fmt: skip
 
 
 def encode(tensormap: ResolvedTensorMap, address: int) -> NDArray[np.uint64]:
@@ -36,7 +30,7 @@ def encode(tensormap: ResolvedTensorMap, address: int) -> NDArray[np.uint64]:
 
     rank = len(tensormap.dims)
     code, encoded = cu.cuTensorMapEncodeTiled(
-        member(cu.CUtensorMapDataType, _TYPES[tensormap.dtype]),
+        member(cu.CUtensorMapDataType, tensormap.dtype),
         rank,
         address,
         [cu.cuuint64_t(size) for size in tensormap.dims],
