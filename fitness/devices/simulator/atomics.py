@@ -56,6 +56,8 @@ class Atomics:
             if number in (1, 2):
                 space = "shared" if number == 1 else "local"
                 address = address - np.uint64(SHARED_WINDOW if number == 1 else LOCAL_WINDOW)
+        if space == "shared" and (site.cluster or context.chunk.cluster_size > 1):
+            context, address = memory.clusters.within(context, address, site)
         region: Region | None = None
         if space in ("shared", "local"):
             window = memory.windows[space]

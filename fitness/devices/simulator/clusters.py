@@ -78,12 +78,18 @@ class Clusters:
                 message = f"{self.memory.where(context, lane)} {site.verb} no shared memory with `{site.text}`"
                 raise Stop("fault", finding("out_of_bounds", message, site.line))
             address = (address - np.uint64(SHARED_WINDOW)).astype(np.uint32)
-        rank = np.asarray(address) >> address.dtype.type(RANK_SHIFT)
-        if not rank.any():
-            return context, address
-        return self._remote(context, np.broadcast_to(rank, context.n).astype(np.int64), address, site)
+        return self.within(context, address, site)
 
-    def _remote(self, context: Context, rank: NDArray[np.int64], address: Value, site: Site) -> tuple[Context, Value]:
+    def within(self, context: Context, address: Value, site: Site) -> tuple[Context, Value]:
+        """The same for addresses of the shared::cluster window.
+
+        Raises:
+            Stop: the cluster does not have that block.
+        """
+        high = np.asarray(address) >> address.dtype.type(RANK_SHIFT)
+        if not high.any():
+            return context, address
+        rank = np.broadcast_to(high, context.n).astype(np.int64)
         size = context.chunk.cluster_size
         if (rank > size).any():
             lane = context.lanes[int(np.argmax(rank > size))]
@@ -108,7 +114,10 @@ class Clusters:
             raise Stop("fault", finding("out_of_bounds", message, line))
         kind = address.dtype.type
         plain = address & ~kind(0xFF << RANK_SHIFT)
-        return plain | ((np.asarray(rank).astype(kind) + kind(1)) << kind(RANK_SHIFT))
+        ranks = np.asarray(rank)
+        moved = plain | ((ranks.astype(kind) + kind(1)) << kind(RANK_SHIFT))
+        found = np.where(ranks == context.cluster_ctarank, plain, moved)
+        return found[()] if found.ndim == 0 else found
 
     def rank_of(self, context: Context, address: Value) -> Value:
         """`getctarank`: rank of the block whose shared memory an address lies in."""
@@ -150,13 +159,15 @@ class Clusters:
 
     def release(self) -> bool:
         """Let lanes go on whose cluster is complete. Returns whether any could."""
-        if not self._parked:
-            return False
-        self._complete()
+        before = sum(parked.context.n for parked in self._parked)
+        if before:
+            self._complete()
+        return sum(parked.context.n for parked in self._parked) < before
+
+    def _wake(self) -> None:
         before, self._parked = self._parked, []
         for parked in before:
             self._part(parked, self._done(parked.context))
-        return sum(p.context.n for p in self._parked) < sum(p.context.n for p in before)
 
     def _cluster(self, context: Context) -> NDArray[np.int64]:
         return np.asarray(context.slot // context.chunk.cluster_size)
@@ -178,8 +189,7 @@ class Clusters:
         arrived[ready] = False
         if self.machine.races is not None:
             self.machine.races.block_barrier(np.repeat(ready, chunk.cluster_size))
-        if self._parked:
-            self.release()
+        self._wake()
 
     def _part(self, parked: _Parked, go: NDArray[np.bool_]) -> None:
         if not go.any():

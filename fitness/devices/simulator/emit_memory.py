@@ -157,7 +157,7 @@ def _store(writer: Writer, ins: Instruction) -> None:
     kind = ins.op[-1]
     space = space_of(ins.op)
     items = _items(ins.operands[1])
-    if kind == "b128":
+    if kind == "b128" or "async" in ins.op:
         raise unsupported(f"`{ins.text}`", ins.line)
     base, offset, taint = address_parts(writer, ins.operands[0], space, ins.line)
     dtype = np.dtype(_element(kind, items))
@@ -198,7 +198,7 @@ def _atomic(writer: Writer, ins: Instruction) -> None:
     operands = list(ins.operands)
     destination = None if reduction else operands.pop(0)
     items = _items(operands[1])
-    if operation is None or kind not in _ATOMIC_TYPES or (len(items) > 1 and operation != "add"):
+    if operation is None or "async" in ins.op or kind not in _ATOMIC_TYPES or (len(items) > 1 and operation != "add"):
         raise unsupported(f"`{ins.text}`", ins.line)
     space = space_of(ins.op)
     base, offset, taint = address_parts(writer, operands[0], space, ins.line)
@@ -321,8 +321,10 @@ def _isspacep(writer: Writer, ins: Instruction) -> None:
     space = space_of(ins.op)
     if not isinstance(register, Register) or space == "generic":
         raise unsupported(f"`{ins.text}`", ins.line)
-    top = f"({writer.value(source, 'u64', ins.line)} >> {writer.constant(np.uint64(40))})"
-    number = windows.get(space)
+    own = space == "shared" and "shared::cluster" not in ins.op  # of the own block: no rank in the address
+    shift = np.uint64(24 if own else 40)
+    top = f"({writer.value(source, 'u64', ins.line)} >> {writer.constant(shift)})"
+    number = 1 << 16 if own else windows.get(space)
     test = (
         f"{top} == {writer.constant(np.uint64(number))}" if number else f"{top} >= {writer.constant(np.uint64(0x7F))}"
     )

@@ -63,6 +63,7 @@ class Machine:
         self.nctaid = tuple(np.uint32(x) for x in grid)
         self.cluster = tuple(np.uint32(x) for x in cluster)
         self.nclusterid = tuple(np.uint32(x // y) for x, y in zip(grid, cluster, strict=True))
+        self.explicit_cluster = np.bool_(cluster != (1, 1, 1))
         self.cluster_nctarank = np.uint32(cluster[0] * cluster[1] * cluster[2])
         self.nwarpid = np.uint32(-(-(block[0] * block[1] * block[2]) // 32))
         self.nsmid, self.gridid = np.uint32(128), np.uint64(1)
@@ -77,7 +78,7 @@ class Machine:
         self.pending: dict[int, list[Group]] = {}
         self.stalled: dict[int, list[Group]] = {}
         self.barriers = Barriers(self)
-        self.clusters = Clusters(self)
+        self.clusters = memory.clusters = Clusters(self)
         self.mbarriers = Mbarriers(self, deferred=self.copies.deferred)
         self.bulk = Bulk(self, deferred=self.copies.deferred)
         self.wgmma = Wgmma(self)

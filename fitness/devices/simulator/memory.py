@@ -45,6 +45,7 @@ class Memory(Reports):
         self.observers: list[Observer] = []
         self.places = Places()
         self.races: Any = None
+        self.clusters: Any = None
         #: While observers see a store: tells the lanes whose value differs from what memory holds before it.
         self.changes: Callable[[], NDArray[np.bool_]] | None = None
 
@@ -54,6 +55,8 @@ class Memory(Reports):
         """Values of a load, one per element (and when tracking, as many taints after them)."""
         space = site.space
         if space in ("shared", "local"):
+            if site.cluster:
+                context, address = self.clusters.within(context, address, site)
             return self._load_window(context, address, site, self.windows[space])
         if space == "generic":
             number = self._space_of(address, site)
@@ -61,7 +64,8 @@ class Memory(Reports):
                 return self._load_parts(context, address, site)
             if number in _WINDOWS:
                 name, base = _WINDOWS[number]
-                return self._load_window(context, address - _U64(base), site, self.windows[name])
+                context, address = self._owner(context, address - _U64(base), site, name)
+                return self._load_window(context, address, site, self.windows[name])
         return self._load_region(context, address, site)
 
     def store(
@@ -72,6 +76,8 @@ class Memory(Reports):
         if taints is not None and all(t is False for t in taints):
             taints = None
         if space in ("shared", "local"):
+            if site.cluster:
+                context, address = self.clusters.within(context, address, site)
             self._store_window(context, address, values, taints, site, self.windows[space])
             return
         if space == "generic":
@@ -81,9 +87,17 @@ class Memory(Reports):
                 return
             if number in _WINDOWS:
                 name, base = _WINDOWS[number]
-                self._store_window(context, address - _U64(base), values, taints, site, self.windows[name])
+                context, address = self._owner(context, address - _U64(base), site, name)
+                self._store_window(context, address, values, taints, site, self.windows[name])
                 return
         self._store_region(context, address, values, taints, site)
+
+    def _owner(self, context: Context, address: Value, site: Site, space: str) -> tuple[Context, Value]:
+        """Lanes and address as the memory of the block sees them that a generic address (less its window) names."""
+        if space == "shared" and context.chunk.cluster_size > 1:
+            found: tuple[Context, Value] = self.clusters.within(context, address, site)
+            return found
+        return context, address
 
     def tainted_address(self, context: Context, taint: Value, site: Site) -> None:
         """An address depends on an uninitialised value."""

@@ -22,11 +22,12 @@ class Site:
         space: "global", "shared", "local", "const", "param" or "generic".
         width: bytes of an element; count: elements per lane; bytes: both multiplied; shift: log2(bytes).
         offset: constant added to the address. dtype: of the elements as the register holds them.
+        cluster: the address is in the shared::cluster window.
     """
 
     __slots__ = (
-        "atomic", "bytes", "count", "dtype", "index", "limit", "line", "lo", "mask", "offset", "origin", "region",
-        "shift", "shift_u", "space", "text", "verb", "width",
+        "atomic", "bytes", "cluster", "count", "dtype", "index", "limit", "line", "lo", "mask", "offset", "origin",
+        "region", "shift", "shift_u", "space", "text", "verb", "width",
     )  # fmt: skip
 
     def __init__(
@@ -43,6 +44,7 @@ class Site:
         self.origin = _U64(0)
         self.limit = -1
         self.atomic = False
+        self.cluster = False
 
     def remember(self, region: Region) -> None:
         """The buffer this instruction touched last."""

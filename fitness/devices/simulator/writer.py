@@ -131,6 +131,7 @@ class Writer:
     ) -> tuple[str, Site]:
         """A new memory site and its name."""
         site = Site(len(self.sites), verb, space, dtype, count, offset, instruction.line, instruction.text)
+        site.cluster = "shared::cluster" in instruction.op
         self.sites.append(site)
         name = f"_s{site.index}"
         self.space[name] = site
@@ -155,6 +156,8 @@ class Writer:
 
     def symbol(self, name: str, dtype: np.dtype[Any], line: int = 0) -> str:
         """A special register, WARP_SZ or the address of a variable."""
+        if name == "%is_explicit_cluster" and dtype.kind == "b":
+            return "_m.explicit_cluster"
         if name in _SPECIAL:
             special = _SPECIAL[name]
             held = np.dtype(np.uint64 if "64" in name or name == "%globaltimer" else np.uint32)
