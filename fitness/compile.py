@@ -1,7 +1,7 @@
 """Compiles a candidate with NVRTC: PTX, cubin, resources and diagnostics from one compilation, cached.
 
 Works on any machine: NVRTC comes from PyPI wheels and needs neither a driver nor a CUDA toolkit. A
-candidate sees its params as `-DNAME=VALUE`, the toolkit headers of the allow-list, `evo.cuh`, `task.cuh` and `wgmma.cuh`.
+candidate sees its params as `-DNAME=VALUE`, the toolkit headers of the allow-list and our own in `include/`.
 """
 
 from __future__ import annotations
