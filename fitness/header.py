@@ -40,7 +40,7 @@ class Param:
 
 @dataclass(frozen=True)
 class FormatChoice:
-    """A format by name with its options: a choice, the name of a param, or an index into the choices."""
+    """A format by name with its options: a choice, the name of a param, or a number (see `formats.format.numbered`)."""
 
     name: str
     options: Mapping[str, str | int] = field(default_factory=dict)
@@ -122,7 +122,8 @@ class Launch:
 class Header:
     """What the header comment declares.
 
-    `dtypes`, `layouts`: element types of W, X and Y and layouts of X and Y that the code is written for; empty: any.
+    `dtypes`, `out_dtypes`, `layouts`: element types of W and X, of Y, and layouts of X and Y that the code is written
+    for; empty: any.
     `lines`: TOML key ("launch[0].grid") -> line of the file, for findings made later (see `line`).
     """
 
@@ -135,6 +136,7 @@ class Header:
     atomics: bool = False
     align: int = 16
     dtypes: tuple[str, ...] = ()
+    out_dtypes: tuple[str, ...] = ()
     layouts: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
     workspaces: tuple[Workspace, ...] = ()

@@ -13,6 +13,7 @@ from typing import Any, Final
 from fitness.dtypes import DTYPES
 from fitness.expressions import Expression, ExpressionError, nearest
 from fitness.formats import FORMATS, get_format
+from fitness.formats.format import numbered
 from fitness.header import FormatChoice, Header, KernelError, Launch, Param, TensorMap, Workspace
 from fitness.tensormap import ELEMENT_BYTES, L2_PROMOTIONS, OOB_FILLS, SWIZZLES
 
@@ -91,7 +92,7 @@ class _Reader:
 
     def header(self, data: Mapping[str, Any]) -> Header:
         self.known(data, "", ("about", "format", "require", "constraints", "atomics", "align", "dtypes",
-                              "layouts", "options",
+                              "out_dtypes", "layouts", "options",
                               "workspace", "launch", "tensormap", "params"))  # fmt: skip
         params = self.params(self.typed(data, "params", dict, {}))
         launches = tuple(self.launch(i, table) for i, table in enumerate(self.tables(data, "launch")))
@@ -107,6 +108,7 @@ class _Reader:
             atomics=self.typed(data, "atomics", bool, False),
             align=self.align(data),
             dtypes=self.listed(data, "dtypes", DTYPES),
+            out_dtypes=self.listed(data, "out_dtypes", DTYPES),
             layouts=self.listed(data, "layouts", ("col", "row")),
             options=self.options(data),
             workspaces=tuple(self.workspace(i, table) for i, table in enumerate(self.tables(data, "workspace"))),
@@ -239,13 +241,15 @@ class _Reader:
 
     def format_option(self, key: str, option: Any, choices: Sequence[str], params: Mapping[str, Param]) -> None:
         if isinstance(option, str) and option in params:
-            bad = [value for value in params[option].values if not 0 <= value < len(choices)]
+            bad = [value for value in params[option].values if numbered(choices, value) is None]
             if bad:
-                fix = f"the param picks one of {list(choices)} by index"
+                how = "" if numbered(choices, 0) is None else " by index"
+                fix = f"the param picks one of {list(choices)}{how}"
                 raise self.error(f"params.{option}", f"values {bad} pick no choice of option {key!r}", fix)
         elif _is_int32(option):
-            if not 0 <= option < len(choices):
-                raise self.error("format", f"{key} = {option} picks no choice", f"0 to {len(choices) - 1}: {choices}")
+            if numbered(choices, option) is None:
+                fix = f"write one of {list(choices)}"
+                raise self.error("format", f"{key} = {option} picks no choice", fix)
         elif option not in choices:
             fix = f"write one of {list(choices)} or the name of a param"
             raise self.error("format", f"{key} = {option!r} is no choice", fix)

@@ -13,6 +13,7 @@ from typing import Final
 
 from fitness.expressions import ExpressionError, nearest
 from fitness.formats import get_format
+from fitness.formats.format import numbered
 from fitness.header import FormatChoice, Header, KernelError, Launch, Param, TensorMap, Workspace
 from fitness.header_reader import read_header
 
@@ -66,10 +67,12 @@ class Kernel:
         choice = self.header.format
         chosen: dict[str, str | int] = {}
         for name, choices in get_format(choice.name).options.items():
-            option = choice.options.get(name, 0)
+            option = choice.options.get(name, choices[0])
             if isinstance(option, str):
                 option = self.params.get(option, option)
-            chosen[name] = choices[option] if isinstance(option, int) else option
+            picked = numbered(choices, option) if isinstance(option, int) else option
+            assert picked is not None, "the header was checked"
+            chosen[name] = picked
         return FormatChoice(choice.name, chosen)
 
     def feasible(self, params: Mapping[str, int]) -> bool:

@@ -39,8 +39,8 @@ def check_kernel(
     """
     if unsupported:
         return (_finding(kernel, "format", "unsupported_format", unsupported, "choose another format"),)
-    if other := [*_not_meant(kernel, "dtypes", dtypes), *_not_meant(kernel, "layouts", layouts)]:
-        return tuple(other)
+    if other := _not_meant(kernel, dtypes, layouts):
+        return other
     return (
         *_unknown_names(kernel, frozenset(shapes[0])),
         *_unknown_arguments(kernel, tuple(arguments)),
@@ -55,14 +55,27 @@ def _finding(
     return Finding(Gate.PARSE, kind, f"{key}: {message}", line=line, suggestion=suggestion, shape=shape)
 
 
-def _not_meant(kernel: Kernel, key: str, wanted: tuple[str, str]) -> Iterator[Finding]:
+def _not_meant(kernel: Kernel, dtypes: tuple[str, str], layouts: tuple[str, str]) -> tuple[Finding, ...]:
     """The header lists what the code is written for, and the task asks for something else."""
-    listed = getattr(kernel.header, key)
-    for value in dict.fromkeys(wanted):
-        if listed and value not in listed:
-            message = f"the code is written for {', '.join(listed)}, the task asks for {value}"
-            suggestion = "take types and layouts from task.cuh and drop the key, or choose another kernel"
-            yield _finding(kernel, key, "other_task", message, suggestion)
+    header = kernel.header
+    asked = (
+        ("dtypes", header.dtypes, dtypes[:1]),
+        ("out_dtypes", header.out_dtypes, dtypes[1:]),
+        ("layouts", header.layouts, tuple(dict.fromkeys(layouts))),
+    )
+    suggestion = "take types and layouts from task.cuh and drop the key, or choose another kernel"
+    return tuple(
+        _finding(
+            kernel,
+            key,
+            "other_task",
+            f"the code is written for {', '.join(listed)}, the task asks for {value}",
+            suggestion,
+        )
+        for key, listed, wanted in asked
+        for value in wanted
+        if listed and value not in listed
+    )
 
 
 def _expressions(kernel: Kernel) -> Iterator[tuple[str, Expression]]:

@@ -18,7 +18,13 @@ Names = Mapping[str, int]
 
 def names_at(kernel: Kernel, task: Task, shape: Names, gpu: Gpu) -> dict[str, int]:
     """Values of every name a header expression may use at a shape."""
-    return {**shape, "SMS": gpu.sms, "L2": gpu.l2_bytes, "W.nnz": int(task.nnz(shape)), **kernel.params}
+    return {
+        **task.expression_names(shape),
+        "SMS": gpu.sms,
+        "L2": gpu.l2_bytes,
+        "W.nnz": int(task.nnz(shape)),
+        **kernel.params,
+    }
 
 
 def active_launches(kernel: Kernel, names: Names) -> Iterator[Launch]:

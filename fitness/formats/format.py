@@ -6,7 +6,7 @@ Every implementation passes `fitness.formats.testing.FormatContract`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -28,7 +28,7 @@ class Format(Protocol):
 
     Attributes:
         name: as headers write it ("nm24").
-        options: option name -> its choices, the default first; a param in a header picks one by index.
+        options: option name -> its choices, the default first; a param in a header picks one (see `numbered`).
     """
 
     name: str
@@ -69,6 +69,13 @@ class Format(Protocol):
 
     def supports(self, dtype: np.dtype[Any]) -> str:
         """Empty if it stores that dtype, else the reason why not."""
+
+
+def numbered(choices: Sequence[str], number: int) -> str | None:
+    """The choice a number picks: where all choices are numbers the equal one, else by index; None if there is none."""
+    if all(choice.isdigit() for choice in choices):
+        return str(number) if str(number) in choices else None
+    return choices[number] if 0 <= number < len(choices) else None
 
 
 def complete(storage: Format, options: Mapping[str, str]) -> dict[str, str]:

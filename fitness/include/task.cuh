@@ -104,6 +104,31 @@ __device__ __forceinline__ void store_vector(T* target, const Vector<T, COUNT>& 
     *reinterpret_cast<typename Word<sizeof(T) * COUNT>::type*>(target) = vector.word;
 }
 
+// COUNT neighbours as floats through the read-only path, in accesses of at most 16 bytes; `source` aligned to them.
+template <int COUNT, typename T>
+__device__ __forceinline__ void load_floats(float (&values)[COUNT], const T* source) {
+    constexpr int WIDTH = COUNT * sizeof(T) <= 16 ? COUNT : 16 / int(sizeof(T));
+#pragma unroll
+    for (int i = 0; i < COUNT; i += WIDTH) {
+        const Vector<T, WIDTH> vector = load_readonly<WIDTH>(source + i);
+#pragma unroll
+        for (int j = 0; j < WIDTH; ++j) values[i + j] = to_float(vector.items[j]);
+    }
+}
+
+// COUNT neighbours, in accesses of at most 16 bytes; `target` aligned to them.
+template <int COUNT, typename T>
+__device__ __forceinline__ void store_items(T* target, const T (&items)[COUNT]) {
+    constexpr int WIDTH = COUNT * sizeof(T) <= 16 ? COUNT : 16 / int(sizeof(T));
+#pragma unroll
+    for (int i = 0; i < COUNT; i += WIDTH) {
+        Vector<T, WIDTH> vector;
+#pragma unroll
+        for (int j = 0; j < WIDTH; ++j) vector.items[j] = items[i + j];
+        store_vector(target + i, vector);
+    }
+}
+
 // -- layouts -----------------------------------------------------------------------------------------------------------
 
 constexpr bool X_ROW = EVO_X_ROW, Y_ROW = EVO_Y_ROW;
@@ -149,6 +174,7 @@ struct Epilogue {
 
 // -- tensor cores ------------------------------------------------------------------------------------------------------
 
+#if EVO_IN != EVO_FLOAT32
 // mma.m16n8k16 (sm_80+) of in_t, fp16 or bf16: d += A (16x16, row) * B (16x8, col), fp32 accumulators.
 __device__ __forceinline__ void mma_in(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
 #if EVO_IN == EVO_BFLOAT16
@@ -157,9 +183,9 @@ __device__ __forceinline__ void mma_in(float (&d)[4], const uint32_t (&a)[4], ui
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 #else
-    static_assert(EVO_IN == EVO_FLOAT16, "mma.m16n8k16 takes 16-bit types");
     mma_m16n8k16(d, a, b0, b1);
 #endif
 }
+#endif
 
 }  // namespace evo

@@ -1,6 +1,9 @@
 /*---
 about       = "Dense GEMM on tensor cores: cp.async pipeline, swizzled ldmatrix, mma m16n8k16, own tile for small N"
 format      = "dense"
+dtypes      = ["float16"]
+out_dtypes  = ["float16"]
+layouts     = ["col"]
 constraints = [
     "BM % WM == 0 and BN % WN == 0 and BK % (32 * WK) == 0",
     "WM * WN <= 4096",

@@ -1,6 +1,9 @@
 /*---
 about       = "Dense GEMM, minimal: one thread per output, fp32 FMA"
 format      = "dense"
+dtypes      = ["float16"]
+out_dtypes  = ["float16"]
+layouts     = ["col"]
 constraints = ["BM * BN <= 1024", "BM * BN >= 32"]
 
 [[launch]]

@@ -1,6 +1,9 @@
 /*---
 about       = "Dense GEMM with tiles of W and X staged in shared memory, TM x TN outputs per thread, fp32 FMA"
 format      = "dense"
+dtypes      = ["float16"]
+out_dtypes  = ["float16"]
+layouts     = ["col"]
 constraints = [
     "BM % TM == 0 and BN % TN == 0",
     "(BM // TM) * (BN // TN) >= 32 and (BM // TM) * (BN // TN) <= 1024",

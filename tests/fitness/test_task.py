@@ -165,11 +165,11 @@ def test_seeds_by_pattern() -> None:
 
 def test_a_kernel_written_for_another_type_or_layout_is_rejected() -> None:
     candidate = parse_kernel(
-        '/*---\nformat = "dense"\ndtypes = ["float16"]\nlayouts = ["col"]\n'
+        '/*---\nformat = "dense"\ndtypes = ["float16"]\nout_dtypes = ["float16"]\nlayouts = ["col"]\n'
         '[[launch]]\nkernel = "gemm"\ngrid = [1]\nblock = [32]\nargs = ["Y", "bias", "scale"]\n---*/\n'
     )
     assert not gemm_task().domain_violations(candidate)
-    for changes, key in (({"out_dtype": "float32"}, "dtypes"), ({"y_layout": "row"}, "layouts")):
+    for changes, key in (({"out_dtype": "float32"}, "out_dtypes"), ({"y_layout": "row"}, "layouts")):
         (finding,) = gemm_task(**changes).domain_violations(candidate)
         assert finding.kind == "other_task"
         assert finding.message.startswith(f"{key}: ")

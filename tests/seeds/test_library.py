@@ -1,0 +1,95 @@
+"""Every seed of the library: what its header says, that it compiles for every card, and which tasks refuse it."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+import seeds
+from fitness.compile import CompileError, compile_source
+from fitness.kernel import Kernel, load_kernel
+from fitness.task import Task
+
+ARCHS = ("sm_80", "sm_86", "sm_89", "sm_90a", "sm_100")
+KERNELS = {f"{path.parent.name}/{path.stem}": load_kernel(path) for path in seeds.seed_paths("*/*")}
+FLEXIBLE = [name for name in KERNELS if name.startswith(("gemm/fused_", "spmm/csr_", "spmm/bsr_"))]
+DTYPES = ("float16", "bfloat16", "float32")
+
+
+def task(name: str, dtype: str, **changes: object) -> Task:
+    spec: dict[str, object] = {"op": name.partition("/")[0], "dtype": dtype, "shapes": [{"M": 64, "N": 16, "K": 64}]}
+    if name.startswith("spmm/"):
+        spec["pattern"] = {"kind": "block", "shape": [16, 16], "density": 0.5}
+    return Task.from_spec({**spec, **changes})
+
+
+def test_the_library_has_the_seeds_of_the_first_floor() -> None:
+    assert set(FLEXIBLE) == {
+        "gemm/fused_mma",
+        "gemm/fused_skinny",
+        "gemm/fused_splitk",
+        "gemm/fused_tiled",
+        "spmm/bsr_mma",
+        "spmm/bsr_scalar",
+        "spmm/csr_rows",
+        "spmm/csr_scalar",
+        "spmm/csr_vector",
+        "spmm/csr_warp",
+    }
+
+
+@pytest.mark.parametrize("name", FLEXIBLE)
+def test_headers_say_what_the_seed_is_and_what_can_be_tuned(name: str) -> None:
+    seed = KERNELS[name]
+    assert seed.header.about
+    assert seed.feasible(seed.params)
+    assert all(len(param.values) > 1 for param in seed.header.params.values())
+    assert max(len(line) for line in seed.source.splitlines()) <= 120
+
+
+def compiles(seed: Kernel, arch: str, defines: tuple[str, ...]) -> None:
+    """For that architecture, without warnings and without registers spilled."""
+    compiled = compile_source(seed.source, defines=(*defines, *seed.defines), flags=seed.header.options, arch=arch)
+    assert not isinstance(compiled, CompileError), compiled
+    assert not compiled.warnings
+    assert set(compiled.entries) == {launch.kernel for launch in seed.header.launches}
+    assert all(entry.spill_store_bytes == 0 for entry in compiled.entries.values())
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("name", FLEXIBLE)
+def test_seeds_compile_for_every_architecture(name: str, arch: str) -> None:
+    seed = KERNELS[name]
+    # another type for each, so that all meet every architecture in some seed
+    dtypes = seed.header.dtypes or DTYPES
+    dtype = dtypes[(ARCHS.index(arch) + FLEXIBLE.index(name)) % len(dtypes)]
+    compiles(seed, arch, task(name, dtype, epilogue=["bias", "gelu", "residual"]).defines)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("arch", "dtype"), list(itertools.product(ARCHS, DTYPES)))
+@pytest.mark.parametrize("name", FLEXIBLE)
+def test_seeds_compile_for_every_architecture_in_every_type(name: str, arch: str, dtype: str) -> None:
+    seed = KERNELS[name]
+    if seed.header.dtypes and dtype not in seed.header.dtypes:
+        assert task(name, dtype).domain_violations(seed)[0].kind == "other_task"
+        return
+    layouts = seed.header.layouts or ("col", "row")
+    for layout in layouts:
+        compiles(seed, arch, task(name, dtype, x_layout=layout, y_layout=layout).defines)
+
+
+@pytest.mark.parametrize("name", FLEXIBLE)
+def test_seeds_serve_two_types_or_more(name: str) -> None:
+    fitting = [dtype for dtype in DTYPES if not task(name, dtype).domain_violations(KERNELS[name])]
+    assert len(fitting) >= 2
+
+
+@pytest.mark.parametrize("name", [name for name in KERNELS if name.startswith("gemm/dense_")])
+def test_seeds_written_for_one_type_and_layout_say_so(name: str) -> None:
+    seed = KERNELS[name]
+    assert not task(name, "float16").domain_violations(seed)
+    for changes in ({"dtype": "bfloat16"}, {"out_dtype": "float32"}, {"x_layout": "row"}, {"y_layout": "row"}):
+        findings = task(name, str(changes.pop("dtype", "float16")), **changes).domain_violations(seed)
+        assert {finding.kind for finding in findings} == {"other_task"}
