@@ -22,12 +22,12 @@ def mean_us(measurements: Sequence[Measurement]) -> float:
     return math.exp(sum(math.log(measured.time_us) for measured in measurements) / len(measurements))
 
 
-def is_linear(points: Sequence[tuple[float, int]], steps: int) -> bool:
+def is_linear(points: Sequence[tuple[float, float]], steps: float) -> bool:
     """True if `steps`, counted at full size, lie on the line through two smaller sizes.
 
     Args:
         points: two (scale, steps), scale = smaller K / full K.
-        steps: the same blocks' warp instructions at full K.
+        steps: warp instructions at full K, of the same blocks or per block.
     """
     (first, a), (second, b) = points
     predicted = b + (b - a) * (1.0 - second) / (second - first)

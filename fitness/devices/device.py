@@ -209,7 +209,11 @@ class Execution:
 
 @dataclass(frozen=True)
 class Measurement:
-    """Time of one program: `time_us` with its bounds, raw samples, and the limiter in words."""
+    """Time of one program: `time_us` with its bounds, raw samples, and the limiter in words.
+
+    `reduced_steps`: (scale, warp instructions per block) of the runs at reduced K that a modelled time was
+    extrapolated from, ascending; empty where the full size ran; None where the device does not say.
+    """
 
     time_us: float
     low_us: float
@@ -217,6 +221,7 @@ class Measurement:
     samples_us: tuple[float, ...] = ()
     limiter: str = ""
     occupancy: float = 0.0
+    reduced_steps: tuple[tuple[float, float], ...] | None = None
 
 
 @dataclass(frozen=True)

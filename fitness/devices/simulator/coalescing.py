@@ -7,6 +7,7 @@ remembers the patterns of a memory instruction and pays for sorting only once pe
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ Lanes = NDArray[np.int64]
 WARP = 32
 LINE_BYTES = 128
 _PATTERNS_KEPT = 128
+_BACKLOG_LANES = 1 << 16
 
 
 def rows_of(lanes: Lanes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -58,7 +60,12 @@ def spread(values: Addresses, lanes: Lanes) -> tuple[Addresses, NDArray[np.bool_
     return full, active
 
 
-def _distinct(values: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _narrow(values: NDArray[Any], *, bits: int = 31) -> NDArray[Any]:
+    """The same numbers as int32 if they have at most so many bits: these sort four times as fast."""
+    return values.astype(np.int32) if int(values.max()) >> bits == 0 else values
+
+
+def _distinct(values: NDArray[Any]) -> NDArray[np.bool_]:
     """(G, n) rows in order -> True at the first of each run of equal values."""
     flags = np.ones(values.shape, dtype=bool)
     np.not_equal(values[:, 1:], values[:, :-1], out=flags[:, 1:])
@@ -82,12 +89,14 @@ def wavefronts(addresses: Addresses, bytes_per_lane: int, active: NDArray[np.boo
     """
     unit = max(4, bytes_per_lane)
     banks = LINE_BYTES // unit
-    words = (addresses // unit).reshape(-1, banks)
-    key = np.sort(words % banks << 48 | words, axis=1)
-    row, column = np.nonzero(_distinct(key))
-    busy = np.bincount(row * banks + (key[row, column] >> 48), minlength=words.shape[0] * banks)
-    per_phase = busy.reshape(-1, banks).max(axis=1)
-    if active is not None:
+    words = _narrow(addresses // unit, bits=26).reshape(-1, banks)
+    shift = 8 * words.itemsize - 6  # above every word; a bank number needs five bits
+    key = np.sort((words & (banks - 1)) << shift | words, axis=1)
+    new = _distinct(key)
+    key >>= shift
+    key += np.arange(0, key.size, banks, dtype=key.dtype)[:, None]
+    per_phase = np.bincount(key[new], minlength=key.size).reshape(key.shape).max(axis=1)
+    if active is not None and not active.all():
         per_phase = per_phase * active.reshape(-1, banks).any(axis=1)
     return np.asarray(per_phase.reshape(addresses.shape[0], -1).sum(axis=1))
 
@@ -125,7 +134,14 @@ class Pattern:
 _NONE = np.empty(0, dtype=np.int64)
 
 
-def _asked_bytes(full: Addresses, bytes_per_lane: int) -> NDArray[np.int64]:
+def _ideal_wavefronts(full: Addresses, bytes_per_lane: int) -> NDArray[np.int64]:
+    """(G,) wavefronts that the distinct bytes each warp asks for must take; 4 bytes a lane fit into one."""
+    if bytes_per_lane <= LINE_BYTES // WARP:
+        return np.ones(full.shape[0], dtype=np.int64)
+    return -(-_asked_bytes(full, bytes_per_lane) // LINE_BYTES)
+
+
+def _asked_bytes(full: NDArray[Any], bytes_per_lane: int) -> NDArray[np.int64]:
     """(G,) distinct bytes each warp asks for."""
     units = np.sort(full // bytes_per_lane, axis=1)
     return np.asarray(_distinct(units).sum(axis=1) * bytes_per_lane)
@@ -133,10 +149,12 @@ def _asked_bytes(full: Addresses, bytes_per_lane: int) -> NDArray[np.int64]:
 
 def global_pattern(full: Addresses, block_of_row: NDArray[np.int64], bytes_per_lane: int) -> Pattern:
     """Sectors and L1 wavefronts of (G, 32) addresses: at least one per 128-byte line and per 128 bytes."""
+    full = _narrow(full)
     sectors = np.sort(full // SECTOR_BYTES, axis=1)
     row, column = np.nonzero(_distinct(sectors))
     per_warp = sectors[row, column]
-    pairs = np.unique(np.stack([block_of_row[row], per_warp]), axis=1)
+    reach = int(per_warp.max()) + 1
+    touched = np.unique(block_of_row[row] * reach + per_warp)
     lines = _distinct(sectors // (LINE_BYTES // SECTOR_BYTES)).sum(axis=1)
     asked = _asked_bytes(full, bytes_per_lane)
     ideal = -(-asked // LINE_BYTES)
@@ -146,8 +164,8 @@ def global_pattern(full: Addresses, block_of_row: NDArray[np.int64], bytes_per_l
         wavefronts=int(np.maximum(lines, ideal).sum()),
         ideal_sectors=int((-(-asked // SECTOR_BYTES)).sum()),
         ideal_wavefronts=int(ideal.sum()),
-        unique=pairs[1],
-        unique_block=pairs[0],
+        unique=touched % reach,
+        unique_block=touched // reach,
         blocks=int(np.unique(block_of_row).size),
     )
 
@@ -155,17 +173,49 @@ def global_pattern(full: Addresses, block_of_row: NDArray[np.int64], bytes_per_l
 def shared_pattern(full: Addresses, active: NDArray[np.bool_], bytes_per_lane: int) -> Pattern:
     """Shared-memory wavefronts of (G, 32) addresses."""
     fronts = int(wavefronts(full, bytes_per_lane, active).sum())
-    ideal = int((-(-_asked_bytes(full, bytes_per_lane) // LINE_BYTES)).sum())
+    ideal = int(_ideal_wavefronts(full, bytes_per_lane).sum())
     return Pattern(full.shape[0], 0, fronts, 0, min(ideal, fronts), _NONE, _NONE, 0)
+
+
+class Backlog:
+    """Shared-memory accesses of one instruction whose patterns hardly repeat (its addresses depend on data).
+
+    They are kept and their wavefronts counted many at once, which costs a fraction of one by one.
+    """
+
+    __slots__ = ("_bytes_per_lane", "_held", "_lanes")
+
+    def __init__(self) -> None:
+        self._held: list[tuple[Addresses, Lanes]] = []
+        self._lanes = self._bytes_per_lane = 0
+
+    def add(self, offsets: Addresses, lanes: Lanes, bytes_per_lane: int) -> Pattern | None:
+        """Keep one access (arguments as of `PatternCache.find`); the cost of all kept ones once it is time to count."""
+        counted = self.count() if bytes_per_lane != self._bytes_per_lane else None
+        self._bytes_per_lane = bytes_per_lane
+        self._held.append((offsets, lanes))
+        self._lanes += offsets.size
+        return counted if counted is not None or self._lanes < _BACKLOG_LANES else self.count()
+
+    def count(self) -> Pattern | None:
+        """The cost of all kept accesses together, None where there are none; forgets them."""
+        if not self._held:
+            return None
+        rows = [spread(offsets, lanes) for offsets, lanes in self._held]
+        self._held.clear()
+        self._lanes = 0
+        full, active = (np.concatenate(parts) for parts in zip(*rows, strict=True))
+        return shared_pattern(full, active, self._bytes_per_lane)
 
 
 class PatternCache:
     """Patterns one memory instruction has shown, found again by comparing relative addresses."""
 
-    __slots__ = ("_known", "_warps_per_block")
+    __slots__ = ("_known", "_warps_per_block", "hits", "misses")
 
     def __init__(self, warps_per_block: int) -> None:
         self._warps_per_block = warps_per_block
+        self.hits = self.misses = 0
         self._known: dict[tuple[int, ...], tuple[Addresses, Lanes, Pattern]] = {}
 
     def find(self, offsets: Addresses, lanes: Lanes, bytes_per_lane: int, *, shared: bool) -> tuple[Pattern, int, int]:
@@ -187,7 +237,9 @@ class PatternCache:
         key = (bytes_per_lane, relative.size, first, int(relative[0]), int(relative[middle]), int(relative[-1]))
         known = self._known.get(key)
         if known is not None and np.array_equal(known[0], relative) and np.array_equal(known[1], lanes):
+            self.hits += 1
             return known[2], base, block
+        self.misses += 1
         full, active = spread(relative, lanes)
         if shared:
             pattern = shared_pattern(full, active, bytes_per_lane)

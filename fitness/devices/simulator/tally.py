@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fitness.devices.simulator.coalescing import Addresses, Lanes, Pattern, PatternCache, longest_runs
+from fitness.devices.simulator.coalescing import Addresses, Backlog, Lanes, Pattern, PatternCache, longest_runs
 from fitness.devices.simulator.counters import (
     REUSE_BUCKETS,
     SECTOR_BYTES,
@@ -27,18 +27,21 @@ from fitness.devices.simulator.merging import Group, merged_code
 
 _LOG_LIMIT = 8 * TRACE_LIMIT
 _WORD_BYTES = 4
+#: A site with more new patterns than that, and than repeated ones, is given a backlog.
+_MISSES = 4
 
 
 class _Site:
     """Running totals and remembered patterns of one static memory instruction."""
 
-    __slots__ = ("buffer", "bytes_per_lane", "cached_l1", "counts", "kind", "line", "patterns")
+    __slots__ = ("backlog", "buffer", "bytes_per_lane", "cached_l1", "counts", "kind", "line", "patterns")
 
     def __init__(self, kind: str, line: int, bytes_per_lane: int, cached_l1: bool, warps_per_block: int) -> None:
         self.kind, self.line, self.bytes_per_lane, self.cached_l1 = kind, line, bytes_per_lane, cached_l1
         self.buffer = ""
         self.counts = np.zeros(7)  # requests, lanes, sectors, wavefronts, ideal sectors, ideal wavefronts, serial
         self.patterns = PatternCache(warps_per_block)
+        self.backlog = Backlog()
 
     def add(self, pattern: Pattern, lanes: int, serial: float = 0.0) -> None:
         self.counts += (
@@ -51,7 +54,21 @@ class _Site:
             serial,
         )
 
+    def shared(self, offsets: Addresses, lanes: Lanes, bytes_per_lane: int) -> None:
+        """One access to shared memory."""
+        known = self.patterns
+        if known.misses > max(_MISSES, known.hits):
+            pattern = self.backlog.add(offsets, lanes, bytes_per_lane)
+        else:
+            pattern, _, _ = known.find(offsets, lanes, bytes_per_lane, shared=True)
+        if pattern is not None:
+            self.add(pattern, 0)
+        self.counts[1] += offsets.size
+
     def frozen(self) -> SiteCounters:
+        left = self.backlog.count()
+        if left is not None:
+            self.add(left, 0)
         counts = (float(count) for count in self.counts)
         return SiteCounters(self.kind, self.line, self.bytes_per_lane, self.buffer, self.cached_l1, *counts)
 
@@ -211,8 +228,7 @@ class Tally:
             if (offsets % size).any():
                 self._apart.add(group)
                 size = record.bytes_per_lane
-        pattern, _, _ = record.patterns.find(offsets, lanes, size, shared=True)
-        record.add(pattern, offsets.size)
+        record.shared(offsets, lanes, size)
 
     def atomic(self, site: int, buffer: str, offsets: Addresses, lanes: Lanes) -> None:
         """Lanes perform an atomic or reduction on global memory, or on shared memory where `buffer` is ""."""

@@ -35,10 +35,14 @@ class Runner(Protocol):
 
 @dataclass(frozen=True)
 class ProgramTime:
-    """Modelled time of a program: its launches' and what its memsets cost, microseconds."""
+    """Modelled time of a program: its launches' and what its memsets cost, microseconds.
+
+    `reduced_steps` as in `Measurement`.
+    """
 
     launches: tuple[LaunchTime, ...]
     memset_us: float
+    reduced_steps: tuple[tuple[float, float], ...] | None = None
 
     @property
     def time_us(self) -> float:
@@ -64,16 +68,17 @@ def model_program(runner: Runner, subject: Timeable, *, blocks: int = BLOCKS) ->
     if len(time.launches) > 1:
         limiter = f"{slowest.entry} ({100 * slowest.time_us / time.time_us:.0f} % of the time): {limiter}"
     occupancy = min(launch.occupancy.fraction for launch in time.launches)
-    return Measurement(time.time_us, time.time_us, time.time_us, limiter=limiter, occupancy=occupancy)
+    us = time.time_us
+    return Measurement(us, us, us, limiter=limiter, occupancy=occupancy, reduced_steps=time.reduced_steps)
 
 
 def program_time(runner: Runner, subject: Timeable, *, blocks: int = BLOCKS) -> ProgramTime:
     """The same with everything the model knows about each launch (arguments as of `model_program`)."""
     runs = [(scale, _run(runner, program, inputs, blocks)) for scale, program, inputs in subject.reduced]
-    if not runs or not all(map(linear_in_k, runs[0][1], runs[-1][1])):
+    if not runs or not all(map(linear_in_k, runs[0][1].launches, runs[-1][1].launches)):
         runs = [(1.0, _run(runner, subject.program, subject.inputs, blocks))]
     launches = subject.program.launches
-    if any(len(counters) != len(launches) for _, counters in runs):
+    if any(len(run.launches) != len(launches) for _, run in runs):
         raise CounterError("a program at reduced K has other launches than at full K")
     scratch = frozenset(workspace.name for workspace in subject.program.workspaces)
     times = tuple(
@@ -81,12 +86,13 @@ def program_time(runner: Runner, subject: Timeable, *, blocks: int = BLOCKS) -> 
             runner.gpu,
             launch,
             subject.program.compiled.entries[launch.entry],
-            [(scale, counters[i]) for scale, counters in runs],
+            [(scale, run.launches[i]) for scale, run in runs],
             workspaces=scratch,
         )
         for i, launch in enumerate(launches)
     )
-    return ProgramTime(times, _memsets(runner.gpu, subject))
+    steps = tuple((scale, run.steps_per_block) for scale, run in runs if scale < 1.0)
+    return ProgramTime(times, _memsets(runner.gpu, subject), steps)
 
 
 def linear_in_k(low: LaunchCounters, high: LaunchCounters) -> bool:
@@ -103,7 +109,15 @@ def linear_in_k(low: LaunchCounters, high: LaunchCounters) -> bool:
     )
 
 
-def _run(runner: Runner, program: Program, inputs: Inputs, blocks: int) -> Sequence[LaunchCounters]:
+@dataclass(frozen=True)
+class _CostRun:
+    """Counters of each launch, and warp instructions per simulated block."""
+
+    launches: Sequence[LaunchCounters]
+    steps_per_block: float
+
+
+def _run(runner: Runner, program: Program, inputs: Inputs, blocks: int) -> _CostRun:
     chosen = tuple(
         sample_blocks(launch, blocks, together=TOGETHER if communicates(program.compiled.ptx, launch.entry) else 1)
         for launch in program.launches
@@ -114,7 +128,7 @@ def _run(runner: Runner, program: Program, inputs: Inputs, blocks: int) -> Seque
         raise CostRunError(execution)
     if execution.counters is None:
         raise CounterError("the simulator was asked for counters and gave none")
-    return execution.counters
+    return _CostRun(execution.counters, execution.steps / sum(map(len, chosen)))
 
 
 def _memsets(gpu: Gpu, subject: Timeable) -> float:
