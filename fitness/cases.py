@@ -14,7 +14,7 @@ from fitness.task import Task
 class CaseCache:
     """Keeps made cases while their packed operands take at most `capacity_bytes`; the latest always stays.
 
-    Operands and references are shared between formats and kept by `fitness.inputs`; this holds what a device
+    Operands and references are shared between formats and kept by `fitness.operands`; this holds what a device
     is handed.
     """
 
@@ -35,9 +35,10 @@ class CaseCache:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of all buffers and outputs it keeps."""
-        return sum(
-            array.nbytes
+        """Bytes of all buffers and outputs it keeps; cases that differ in N only share W."""
+        arrays = {
+            id(array): array.nbytes
             for case in self._held.values()
             for array in (*case.inputs.buffers.values(), *case.inputs.outputs.values())
-        )
+        }
+        return sum(arrays.values())

@@ -6,11 +6,14 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from fitness.devices.device import Device, Measurement
+from fitness.devices.device import Checks, Device, Measurement, Program
 from fitness.gpu import Gpu
 from fitness.outcome import Finding, Gate, Timing
 from fitness.shapes import Shape
 from fitness.task import Task
+
+#: (scale, warp instructions) at two smaller K, scale = smaller K / full K.
+Points = Sequence[tuple[float, float]]
 
 #: Relative difference up to which instruction counts at two smaller K predict those at the full K. Kernels
 #: whose loops only get longer are exact; the rest take another path (split-K slices shorter than a tile).
@@ -22,7 +25,25 @@ def mean_us(measurements: Sequence[Measurement]) -> float:
     return math.exp(sum(math.log(measured.time_us) for measured in measurements) / len(measurements))
 
 
-def is_linear(points: Sequence[tuple[float, float]], steps: float) -> bool:
+def predicts(points: Points | None, program: Program, checks: Checks, steps: int) -> bool:
+    """True if the runs a time was extrapolated from predict what a run at full K took, block for block on average.
+
+    Args:
+        points: `Measurement.reduced_steps`; where the full size was costed (no points) there is nothing to predict.
+        program: what ran at full K.
+        checks: which of its blocks.
+        steps: the warp instructions they took.
+    """
+    if not points:
+        return points is not None
+    if len(program.launches) > 1:
+        return False
+    x, y, z = program.launches[0].grid
+    blocks = x * y * z if checks.blocks is None else len(checks.blocks[0])
+    return is_linear(points, steps / blocks)
+
+
+def is_linear(points: Points, steps: float) -> bool:
     """True if `steps`, counted at full size, lie on the line through two smaller sizes.
 
     Args:

@@ -285,31 +285,18 @@ class _Evaluation:
         execution = self.checked(Gate.CORRECTNESS, case, checks)
         return execution if isinstance(execution, Outcome) else (case, checks, execution.steps)
 
-    def regular(
-        self, case: Case, checks: Checks, steps: int, costed: tuple[tuple[float, float], ...] | None
-    ) -> bool:
-        """True if a smaller K predicts how many instructions the full K takes, so that it may be costed by them.
+    def regular(self, case: Case, checks: Checks, steps: int, costed: costing.Points | None) -> bool:
+        """True if the times stand: a smaller K predicts how many instructions the run at full K took.
 
         A kernel that takes another path at a smaller K (by design, or to look fast) is costed at the full K. The
-        runs it was costed by are asked first; only where other blocks do other work, the same blocks run again.
-
-        Args:
-            case, checks, steps: the run at full K.
-            costed: `Measurement.reduced_steps`.
+        runs that costed it (`Measurement.reduced_steps`) are asked first; only where their blocks tell nothing of
+        these, since others do other work, the same blocks run again.
         """
-        if costed == ():
-            return True  # costed at the full K already
         program = self.program(case)
-        if not isinstance(program, Program):
+        if not isinstance(program, Program) or costing.predicts(costed, program, checks, steps):
             return True
-        if costed is not None and len(program.launches) == 1:
-            x, y, z = program.launches[0].grid
-            blocks = len(checks.blocks[0]) if checks.blocks is not None else x * y * z
-            if costing.is_linear(costed, steps / blocks):
-                return True
-        reduced = self.at_smaller_k(program, case.shape)
         points = []
-        for scale, small, inputs in reduced:
+        for scale, small, inputs in self.at_smaller_k(program, case.shape):
             execution = self.device.run(small, inputs, checks)
             points.append((scale, execution.steps))
         return not points or costing.is_linear(points, steps)

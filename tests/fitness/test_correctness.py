@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from fitness.correctness import Tolerance
-from fitness.inputs import DATA, Case, full_runs, make_case, small_runs
+from fitness.inputs import Case, full_runs, make_case, small_runs
 from fitness.kernel import FormatChoice
+from fitness.operands import DATA
 from tests.fitness.cases import H200, Array, case, gemm_task, honest, judged, nm24_task
 
 DTYPES = ("float16", "bfloat16", "float32")
