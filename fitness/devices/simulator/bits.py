@@ -68,6 +68,8 @@ def prmt(mode: str) -> Callable[[Array, Array, Array], Array]:
 
 def _prmt_generic(a: Array, b: Array, selector: Array) -> Array:
     """Nibble n of the selector chooses byte n: bits 0-2 the source byte, bit 3 replicates its sign."""
+    if np.ndim(selector) == 0 and not int(selector) & 0x8888:
+        return _prmt_fixed(a, b, int(selector))
     both = (np.asarray(b).astype(_U64) << _U64(32)) | a
     selector = np.asarray(selector)
     result = np.zeros(np.broadcast_shapes(both.shape, selector.shape), dtype=_U32)
@@ -76,6 +78,23 @@ def _prmt_generic(a: Array, b: Array, selector: Array) -> Array:
         byte = ((both >> ((nibble & _U32(7)) * _U32(8)).astype(_U64)) & _U64(0xFF)).astype(_U32)
         signed = np.where(nibble & _U32(8), (byte >> _U32(7)) * _U32(0xFF), byte)
         result |= signed << _U32(8 * n)
+    return result
+
+
+def _prmt_fixed(a: Array, b: Array, selector: int) -> Array:
+    """The same with one selector for all lanes and no sign: bytes that stay neighbours move together."""
+    picks = [selector >> 4 * n & 7 for n in range(4)]
+    result: Array | None = None
+    n = 0
+    while n < 4:
+        first, size = picks[n], 1
+        while n + size < 4 and picks[n + size] == first + size != 4:
+            size += 1
+        moved = np.asarray(a if first < 4 else b) >> _U32(8 * (first % 4)) & _U32((1 << 8 * size) - 1)
+        moved = moved << _U32(8 * n)
+        result = moved if result is None else result | moved
+        n += size
+    assert result is not None
     return result
 
 

@@ -25,6 +25,8 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from fitness.devices.simulator.rounding import decode_16
+
 Array = NDArray[Any]
 Registers = Sequence[Array]
 
@@ -167,7 +169,7 @@ def decode(kind: str, bits: Array) -> Array:
     """float64 values of bit patterns: uint16 for "f16" and "bf16", uint8 for the 8-bit types."""
     values: Array
     if kind == "f16":
-        values = bits.view(np.float16).astype(np.float64)
+        values = decode_16("f16", bits).astype(np.float64)
     elif kind == "bf16":
         values = (bits.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)
     else:

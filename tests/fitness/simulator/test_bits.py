@@ -73,6 +73,16 @@ def test_prmt(mode: str) -> None:
     compare(f"prmt.b32{'.' if mode else ''}{mode}", prmt_oracle(mode), a, RNG.permutation(a), RNG.permutation(a))
 
 
+@pytest.mark.parametrize("selector", [0x5410, 0x7632, 0x3210, 0x7654, 0x6543, 0x0123, 0x4444, 0x7770, 0x9410, 0xFEDC])
+def test_prmt_with_one_selector_for_all_lanes(selector: int) -> None:
+    a = words()
+    b = RNG.permutation(a)
+    got = np.broadcast_to(instruction("prmt.b32")(a, b, np.uint32(selector)), a.shape)
+    wanted = [prmt_oracle("")(int(x), int(y), selector) for x, y in zip(a, b, strict=True)]
+    assert got.dtype == np.uint32
+    assert got.tolist() == wanted
+
+
 def bfe_oracle(bits: int, signed: bool) -> Callable[[int, int, int], int]:
     def oracle(a: int, b: int, c: int) -> int:
         msb, position, length = bits - 1, b & 0xFF, c & 0xFF
