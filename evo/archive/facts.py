@@ -10,7 +10,7 @@ from evo.archive import codec, connection
 from evo.archive.store import Archive
 from evo.errors import ArchiveError
 from fitness.kernel import Kernel, KernelError, parse_kernel
-from fitness.outcome import Outcome
+from fitness.outcome import Outcome, Timing
 
 Row = dict[str, Any]
 
@@ -134,11 +134,12 @@ def costs(archive: Archive, run_id: str) -> Iterator[Row]:
 
 @_guarded
 def steps(archive: Archive, run_id: str) -> Iterator[Row]:
-    """Every candidate beside its first parent: operator, model, generation, kernel_id, kind, reused_from, times."""
+    """Every candidate beside its first parent: n, parent, operator, model, generation, verdict, means, moment."""
     yield from archive.database.query(
         "select c.n, c.generation, c.operator, c.model, c.kernel_id, o.kind, o.stage, o.reused_from, o.time_us,"
-        " o.fitness_us, a.time_us as parent_us from candidates c left join outcomes o on o.run_id = c.run_id"
-        " and o.n = c.n left join parents p on p.run_id = c.run_id and p.n = c.n and p.position = 0"
+        " o.fitness_us, o.registers, o.judged_at, p.parent_n as parent, a.time_us as parent_us from candidates c"
+        " left join outcomes o on o.run_id = c.run_id and o.n = c.n"
+        " left join parents p on p.run_id = c.run_id and p.n = c.n and p.position = 0"
         " left join outcomes a on a.run_id = p.parent_run_id and a.n = p.parent_n where c.run_id = ? order by c.n",
         [run_id],
     )
@@ -151,6 +152,26 @@ def timings(archive: Archive, run_id: str) -> Iterator[Row]:
         "select t.n, t.position, t.shape, t.time_us, t.low_us, t.high_us, t.floor_us, t.tflops, t.gb_per_s, t.limiter"
         " from timings t join outcomes o on o.run_id = t.run_id and o.n = t.n"
         " where t.run_id = ? and t.subject = 'candidate' and o.fitness_us is not null order by t.n, t.position",
+        [run_id],
+    )
+
+
+@_guarded
+def baselines(archive: Archive, run_id: str) -> Iterator[tuple[str, tuple[Timing, ...]]]:
+    """(name, times in the order of the shapes) of every baseline of a run, in the order they were timed."""
+    found: dict[str, list[Timing]] = {}
+    sql = "select * from timings where run_id = ? and n is null order by rowid"
+    for row in archive.database.query(sql, [run_id]):
+        found.setdefault(row["subject"], []).append(codec.timing_of(row))
+    yield from ((name, tuple(times)) for name, times in found.items())
+
+
+@_guarded
+def seeds(archive: Archive, run_id: str) -> Iterator[Row]:
+    """The starting kernels: n, reason, time_us and fitness_us of their verdict."""
+    yield from archive.database.query(
+        "select c.n, c.reason, o.time_us, o.fitness_us from candidates c left join outcomes o on o.run_id = c.run_id"
+        " and o.n = c.n where c.run_id = ? and c.generation = 0 and c.operator = 'seed' order by c.n",
         [run_id],
     )
 

@@ -13,7 +13,7 @@ import click
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("evo.cli.run:run", "Evolve kernels for the task of an experiment file."),
     "lineage": ("evo.cli.lineage:lineage", "Show how a kernel came about, from its seed on."),
-    "plot": ("evo.cli.plot:plot", "Plot speedup over generations (PNG, PDF, SVG, CSV)."),
+    "plot": ("evo.cli.plot:plot", "Plot runs: speedup, roofline, Pareto front, ... (PNG, PDF, SVG, CSV)."),
     "archive": ("evo.cli.archive:archive", "Look after archives: check, merge, search, export, ..."),
     "new": ("evo.cli.new:new", "Write a new experiment file to start from."),
 }

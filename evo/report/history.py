@@ -7,19 +7,10 @@ from pathlib import PurePath
 from typing import Any
 
 from evo import merit
-from evo.archive import Archive, RunRecord
+from evo.archive import Archive, RunRecord, facts
 from evo.errors import EvoError
 from evo.plots import History, SeedLine, summarise
 from evo.resuming import seed_name
-from fitness.outcome import Outcome, Timed, Timing
-from mutations.operator import Judged
-
-
-def speedup_over(baseline: Sequence[Timing], outcome: Outcome) -> float | None:
-    """Speedup of a candidate (see `evo.merit`); None if it is not valid, or was stopped as hopeless."""
-    if not isinstance(outcome, Timed) or merit.fitness_us(outcome) is None:
-        return None
-    return merit.speedup(baseline, outcome.timings)
 
 
 def history_of(archive: Archive, run: RunRecord) -> History:
@@ -28,14 +19,18 @@ def history_of(archive: Archive, run: RunRecord) -> History:
     Raises:
         EvoError: the run ended before its baseline was timed, so there is no speedup to plot.
     """
-    named = archive.baseline(run.id)
-    if named is None:
+    named = next(facts.baselines(archive, run.id), None)
+    baseline_us = facts.baseline_us(archive, run.id)
+    if named is None or baseline_us is None:
         raise EvoError(f"run {run.id} ended before its baseline was timed", "resume it: evo run ... --resume")
-    name, baseline = named
-    judged = archive.judged(run.id)
-    points = [(one.candidate.plan.generation, speedup_over(baseline, one.outcome)) for one in judged]
-    floor = 1 / merit.floor_fraction(baseline)
-    return History(title_of(run), name, run.clock, summarise(points), _seed_lines(judged, baseline), floor)
+    points = (
+        (row["generation"], baseline_us / row["time_us"] if row["time_us"] is not None else None)
+        for row in facts.steps(archive, run.id)
+        if row["kind"] is not None
+    )
+    floor = 1 / merit.floor_fraction(named[1])
+    seeds = _seed_lines(archive, run, baseline_us)
+    return History(title_of(run), named[0], run.clock, summarise(points), seeds, floor)
 
 
 def title_of(run: RunRecord) -> str:
@@ -61,16 +56,15 @@ def pattern_text(pattern: Mapping[str, Any] | None) -> str:
     return " ".join(str(value) for value in pattern.values())
 
 
-def _seed_lines(judged: Sequence[Judged], baseline: Sequence[Timing]) -> tuple[SeedLine, ...]:
+def _seed_lines(archive: Archive, run: RunRecord, baseline_us: float) -> tuple[SeedLine, ...]:
     """The valid seeds, by the part of their names that differs."""
-    seeds = [one for one in judged if one.candidate.plan.operator == "seed"]
-    labels = short_names([seed_name(one.candidate.reason) for one in seeds])
-    lines = []
-    for label, one in zip(labels, seeds, strict=True):
-        speedup = speedup_over(baseline, one.outcome)
-        if speedup is not None:
-            lines.append(SeedLine(label, speedup))
-    return tuple(lines)
+    seeds = list(facts.seeds(archive, run.id))
+    labels = short_names([seed_name(row["reason"]) for row in seeds])
+    return tuple(
+        SeedLine(label, baseline_us / row["time_us"])
+        for label, row in zip(labels, seeds, strict=True)
+        if row["time_us"] is not None
+    )
 
 
 def short_names(names: Sequence[str]) -> list[str]:

@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from evo.cli.group import cli
+from evo.cli.plot import KINDS
 from tests.evo import archives
 
 
@@ -54,3 +55,31 @@ def test_the_name_of_a_plot_is_no_path(name: str, tmp_path: Path) -> None:
     assert code == 2
     assert "--out" in err
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_every_kind_at_once(run_id: str) -> None:
+    code, out, err = evo("plot", run_id, "--kind", "all", "--out", "all", "--format", "svg")
+    assert code == 0
+    names = {Path(line).name for line in out.split()}
+    assert names == {f"{kind}.{end}" for kind in KINDS if kind != "dollars" for end in ("svg", "csv")}
+    assert err == f"evo: no dollars plot: run {run_id} spent nothing on a model; plot evaluations or seconds instead\n"
+    assert evo("plot", "--kind", "all", "--name", "x")[0] == 2
+
+
+def test_several_runs(run_id: str) -> None:
+    other = archives.make(Path("runs/archive.db"), "other").id
+    code, out, _ = evo("plot", run_id, other, "--out", "both", "--format", "svg", "--json")
+    assert code == 0
+    assert json.loads(out) == {"runs": [run_id, other], "files": ["both/plot.svg", "both/plot.csv"]}
+    table = Path("both/plot.csv").read_text(encoding="utf-8")
+    assert run_id in table
+    assert other in table
+    code, _, err = evo("plot", run_id, other, "--kind", "roofline")
+    assert (code, err.count("\n")) == (1, 1)
+
+
+def test_help_lists_the_kinds() -> None:
+    _, out, _ = evo("plot", "--help")
+    for kind, about in KINDS.items():
+        assert kind in out
+        assert about.split()[0] in out

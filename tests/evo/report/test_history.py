@@ -10,6 +10,7 @@ from evo.archive import Archive
 from evo.errors import EvoError
 from evo.report import history
 from fitness.outcome import Gate
+from mutations.operator import Candidate, Plan
 from tests.evo import archives
 
 
@@ -77,8 +78,12 @@ def test_shapes_text(shapes: list[dict[str, int]], text: str) -> None:
     assert history.shapes_text(shapes) == text
 
 
-def test_a_hopeless_candidate_is_no_point_of_the_plot() -> None:
-    baseline = archives.timings(16.0, 32.0)
-    timed = archives.timed("a", 32.0, 64.0)
-    assert history.speedup_over(baseline, timed) == pytest.approx(0.5)
-    assert history.speedup_over(baseline, dataclasses.replace(timed, stage=Gate.TIMING_SCREEN)) is None
+def test_a_hopeless_candidate_is_no_point_of_the_plot(archive: Archive) -> None:
+    run = archives.fill(archive)
+    for n, stage in ((6, Gate.TIMING), (7, Gate.TIMING_SCREEN)):
+        child = Candidate(Plan(n, 3, 0, "tune", (5,)), archives.kernel(f"k{n}"), "slower")
+        archive.add_entries(run.id, [child])
+        archive.add_outcome(run.id, n, dataclasses.replace(archives.timed(f"k{n}", 32.0, 64.0), stage=stage))
+    last = history.history_of(archive, run).generations[-1]
+    assert (last.judged, last.valid) == (2, 1)
+    assert last.median == pytest.approx(0.5)

@@ -1,44 +1,21 @@
-"""The speedup plot of a run, fit for a paper, and the numbers behind it.
-
-The only module that imports matplotlib, and it does so on the first drawing. One column of a two-column
-paper is 3.4 in wide; text stays at 6 pt or above at that size. Colours are Okabe and Ito's (2008), told
-apart by the colour-blind, and every curve differs in dash or marker too, so a grey print reads as well.
-Files of the same history are the same bytes: no dates, no random ids, fonts that matplotlib brings.
-"""
+"""Speedup over generations of one run: best so far, median and quartiles, seeds, baseline and floor."""
 
 from __future__ import annotations
 
-import contextlib
-import csv
-import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+from evo.plots.picture import BLUE, GREY, VERMILION, Table, axes_of, decimal, factor, legend_below
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLUMN_WIDTH_IN = 3.4
-_HEIGHT_IN = 2.55
 _TALLEST = 24.0  # the axis shows speedups down to this factor below the best; slower seeds are named with theirs
 _NARROW = 8.0  # an axis over fewer octaves than three gets ticks between the powers of two
-_BLUE, _VERMILION, _GREY = "#0072B2", "#D55E00", "#5f5f5f"
-_STYLE: Any = {  # matplotlib types the keys as literals
-    "font.family": "DejaVu Sans",
-    "font.size": 7.0,
-    "axes.linewidth": 0.6,
-    "axes.titlesize": 7.0,
-    "legend.fontsize": 6.5,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "pdf.fonttype": 42,  # TrueType: publishers refuse Type 3
-    "svg.fonttype": "path",
-    "svg.hashsalt": "evo",
-}
 
 
 @dataclass(frozen=True)
@@ -86,17 +63,46 @@ class History:
     seeds: tuple[SeedLine, ...]
     floor_speedup: float | None = None
 
+    @property
+    def height_in(self) -> float:
+        """Height of the figure, inches."""
+        return 2.55
 
-def summarise(points: Sequence[tuple[int, float | None]]) -> tuple[Generation, ...]:
+    def draw(self, figure: Figure) -> None:
+        """Draw into an empty figure."""
+        title = f"{self.title}\nbaseline: {self.baseline}"
+        axes = axes_of(figure, title, "generation (0: seeds)", f"speedup ({self.clock} time, ×)")
+        axes.set_yscale("log", base=2)
+        _draw_seeds(axes, self)
+        _draw_generations(axes, self.generations)
+        _draw_marks(axes, self)
+        legend_below(figure, axes, columns=4)
+
+    def table(self) -> Table:
+        """One row per generation, then one per seed, then the floor; empty cells where there is none."""
+        rows: list[tuple[object, ...]] = [
+            ("generation", g.number, g.judged, g.valid, g.best, g.low, g.median, g.high) for g in self.generations
+        ]
+        rows += [("seed", seed.label, 1, 1, seed.speedup, None, None, None) for seed in self.seeds]
+        if self.floor_speedup is not None:
+            rows.append(("floor", "roofline", None, None, self.floor_speedup, None, None, None))
+        header = ("kind", "name", "judged", "valid", "best", "quartile_low", "median", "quartile_high")
+        return Table(header, tuple(rows))
+
+
+def summarise(points: Iterable[tuple[int, float | None]]) -> tuple[Generation, ...]:
     """Fold candidates into generations.
 
     Args:
         points: per judged candidate, in order of n: its generation and its speedup, None if not valid.
     """
+    groups: dict[int, list[float | None]] = {}
+    for generation, speedup in points:
+        groups.setdefault(generation, []).append(speedup)
     generations: list[Generation] = []
     best: float | None = None
-    for number in range(max((g for g, _ in points), default=-1) + 1):
-        here = [speedup for g, speedup in points if g == number]
+    for number in range(max(groups, default=-1) + 1):
+        here = groups.get(number, [])
         valid = [speedup for speedup in here if speedup is not None]
         if valid:
             best = max([*valid, best or 0.0])
@@ -107,85 +113,6 @@ def summarise(points: Sequence[tuple[int, float | None]]) -> tuple[Generation, .
     return tuple(generations)
 
 
-def as_csv(history: History) -> str:
-    """The plotted numbers: one row per generation, then one per seed; empty cells where there is none."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["kind", "name", "judged", "valid", "best", "quartile_low", "median", "quartile_high"])
-    for g in history.generations:
-        cells = [f"{value:.6g}" if value is not None else "" for value in (g.best, g.low, g.median, g.high)]
-        writer.writerow(["generation", g.number, g.judged, g.valid, *cells])
-    for seed in history.seeds:
-        writer.writerow(["seed", seed.label, 1, 1, f"{seed.speedup:.6g}", "", "", ""])
-    if history.floor_speedup is not None:
-        writer.writerow(["floor", "roofline", "", "", f"{history.floor_speedup:.6g}", "", "", ""])
-    return text.getvalue()
-
-
-def save(history: History, folder: Path, name: str = "plot", formats: Sequence[str] = ("png", "pdf")) -> list[Path]:
-    """Draw into `folder`/`name`.<format> ("png", "pdf", "svg") and write the numbers to `name`.csv.
-
-    Returns:
-        The files written, the CSV last.
-
-    Raises:
-        OSError: the folder cannot be written.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    written = []
-    with _style():
-        figure = _draw(history)
-        for kind in formats:
-            path = folder / f"{name}.{kind}"
-            figure.savefig(path, dpi=300, metadata=_METADATA[kind])
-            written.append(path)
-    path = folder / f"{name}.csv"
-    path.write_text(as_csv(history), encoding="utf-8")
-    return [*written, path]
-
-
-@contextlib.contextmanager
-def _style() -> Iterator[None]:
-    """Our settings alone: a user's matplotlibrc must not change the bytes."""
-    import matplotlib as mpl
-
-    with mpl.rc_context():
-        mpl.rcdefaults()
-        mpl.rcParams.update(_STYLE)
-        yield
-
-
-_METADATA: dict[str, dict[str, Any]] = {
-    "png": {"Software": None},
-    "pdf": {"CreationDate": None, "Producer": None, "Creator": None},
-    "svg": {"Date": None, "Creator": None},
-}
-
-
-def _draw(history: History) -> Figure:
-    """The figure, at column width."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(COLUMN_WIDTH_IN, _HEIGHT_IN), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    axes.set_yscale("log", base=2)
-    _draw_seeds(axes, history)
-    _draw_generations(axes, history.generations)
-    _draw_marks(axes, history)
-    axes.set_title(f"{history.title}\nbaseline: {history.baseline}", loc="left")
-    axes.set_xlabel("generation (0: seeds)")
-    axes.set_ylabel(f"speedup ({history.clock} time, ×)")
-    axes.grid(axis="y", linewidth=0.3, color="#d9d9d9")
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    handles, labels = axes.get_legend_handles_labels()
-    if handles:
-        figure.legend(handles, labels, loc="outside lower center", ncols=len(handles), frameon=False, handlelength=1.8)
-    return figure
-
-
 def _draw_generations(axes: Axes, generations: Sequence[Generation]) -> None:
     """Best so far, the median and the band between the quartiles."""
     from matplotlib.ticker import MaxNLocator
@@ -194,11 +121,11 @@ def _draw_generations(axes: Axes, generations: Sequence[Generation]) -> None:
     band = [(g.number, g.low, g.median, g.high) for g in generations if g.median is not None]
     if band:
         x, low, median, high = zip(*band, strict=True)
-        axes.fill_between(x, low, high, color=_VERMILION, alpha=0.22, linewidth=0, label="quartiles")
-        axes.plot(x, median, color=_VERMILION, linewidth=1.1, linestyle=(0, (4, 1.5)), label="median")
+        axes.fill_between(x, low, high, color=VERMILION, alpha=0.22, linewidth=0, label="quartiles")
+        axes.plot(x, median, color=VERMILION, linewidth=1.1, linestyle=(0, (4, 1.5)), label="median")
     if best:
         x, y = zip(*best, strict=True)
-        axes.plot(x, y, color=_BLUE, linewidth=1.4, marker="o", markersize=2.6, label="best so far")
+        axes.plot(x, y, color=BLUE, linewidth=1.4, marker="o", markersize=2.6, label="best so far")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     if generations:
         axes.set_xlim(-0.15, max(generations[-1].number, 1) + 0.15)
@@ -212,7 +139,7 @@ def _draw_seeds(axes: Axes, history: History) -> None:
     ordered = sorted(history.seeds, key=lambda seed: (seed.speedup, seed.label))
     for index, seed in enumerate(ordered):
         label = "seeds" if index == 0 else None
-        axes.axhline(seed.speedup, color=_GREY, linewidth=0.55, linestyle=(0, (1, 1.6)), label=label)
+        axes.axhline(seed.speedup, color=GREY, linewidth=0.55, linestyle=(0, (1, 1.6)), label=label)
     step = np.log2(top / bottom) / 17  # one 6 pt line of text at this height
     wanted = [float(np.log2(max(seed.speedup, bottom))) for seed in ordered]
     heights = _apart(wanted, step)
@@ -220,16 +147,16 @@ def _draw_seeds(axes: Axes, history: History) -> None:
         heights[index] = max(height, heights[index - 1] + step if index else wanted[0])
     for seed, height in zip(ordered, heights, strict=True):
         axes.annotate(
-            seed.label if seed.speedup >= bottom else f"{seed.label} {_factor(seed.speedup, 0)}",
+            seed.label if seed.speedup >= bottom else f"{seed.label} {factor(seed.speedup, 0)}",
             xy=(1.0, max(seed.speedup, bottom)),
             xytext=(1.05, 2.0**height),
             xycoords=axes.get_yaxis_transform(),
             textcoords=axes.get_yaxis_transform(),
             fontsize=6,
-            color=_GREY,
+            color=GREY,
             va="center",
             annotation_clip=False,
-            arrowprops={"arrowstyle": "-", "linewidth": 0.4, "color": _GREY, "shrinkA": 0, "shrinkB": 0},
+            arrowprops={"arrowstyle": "-", "linewidth": 0.4, "color": GREY, "shrinkA": 0, "shrinkB": 0},
         )
 
 
@@ -245,7 +172,7 @@ def _draw_marks(axes: Axes, history: History) -> None:
     narrow = top / bottom < _NARROW
     axes.yaxis.set_major_locator(LogLocator(base=2, subs=(1.0, 1.5) if narrow else (1.0,)))
     axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(FuncFormatter(_decimal if narrow else _factor))
+    axes.yaxis.set_major_formatter(FuncFormatter(decimal if narrow else factor))
 
 
 def _draw_mark(axes: Axes, height: float, text: str, dashes: tuple[int, tuple[int, ...]], *, above: bool) -> None:
@@ -261,16 +188,6 @@ def _draw_mark(axes: Axes, height: float, text: str, dashes: tuple[int, tuple[in
         ha="right",
         va="bottom" if above else "top",
     )
-
-
-def _decimal(value: float, _position: int) -> str:
-    """1.5 -> "1.5"."""
-    return f"{value:g}"
-
-
-def _factor(value: float, _position: int) -> str:
-    """4.0 -> "4", 0.5 -> "1/2", 0.0093 -> "1/108"."""
-    return f"{value:g}" if value >= 1 else f"1/{1 / value:.3g}"
 
 
 def _limits(history: History) -> tuple[float, float]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from evo import plots
-from evo.plots import History, SeedLine
+from evo.plots import History, SeedLine, picture, speedup
 
 POINTS = [(0, 0.5), (0, 1.0), (0, None), (1, 2.0), (1, 1.0), (1, 3.0), (2, None), (3, 2.5)]
 
@@ -43,7 +43,7 @@ def test_summarise_of_nothing() -> None:
 
 
 def test_csv_holds_every_number(history: History) -> None:
-    rows = list(csv.DictReader(io.StringIO(plots.as_csv(history))))
+    rows = list(csv.DictReader(io.StringIO(plots.as_csv(history.table()))))
     assert [row["name"] for row in rows if row["kind"] == "generation"] == ["0", "1", "2", "3"]
     assert rows[1]["best"] == "3"
     assert rows[2]["median"] == ""
@@ -74,10 +74,10 @@ def test_a_users_matplotlib_settings_change_nothing(history: History, tmp_path: 
 def test_readable_at_column_width(history: History) -> None:
     from matplotlib.text import Text
 
-    with plots._style():
-        figure = plots._draw(history)
+    with picture.style():
+        figure = picture.figure_of(history)
         figure.canvas.draw()
-    assert figure.get_size_inches()[0] == plots.COLUMN_WIDTH_IN
+    assert figure.get_size_inches()[0] == picture.COLUMN_WIDTH_IN
     page = figure.bbox
     (axes,) = figure.axes
     (legend,) = figure.legends
@@ -96,13 +96,13 @@ def test_readable_at_column_width(history: History) -> None:
 def test_says_units_clock_baseline_and_seeds(history: History) -> None:
     from matplotlib.text import Text
 
-    words = " ".join(text.get_text() for text in plots._draw(history).findobj(Text))
+    words = " ".join(text.get_text() for text in picture.figure_of(history).findobj(Text))
     for word in ("modelled time", "×", "generation", "gemm/dense_mma_pipelined", "mma_sp", "roofline floor", "median"):
         assert word in words
 
 
 def test_names_of_close_seeds_do_not_overlap() -> None:
-    heights = plots._apart([0.0, 0.01, 0.02, 5.0], 1.0)
+    heights = speedup._apart([0.0, 0.01, 0.02, 5.0], 1.0)
     assert all(b - a >= 1.0 - 1e-9 for a, b in itertools.pairwise(heights))
     assert heights[3] == 5.0
     assert sum(heights[:3]) == pytest.approx(0.03)
@@ -124,19 +124,19 @@ def test_ticks_read_as_factors(best: float, ticks: list[str]) -> None:
     history = History(
         "t", "b", "modelled", plots.summarise([(0, 0.5), (1, best)] if best > 2 else [(0, 1.0), (1, best)]), ()
     )
-    with plots._style():
-        figure = plots._draw(history)
+    with picture.style():
+        figure = picture.figure_of(history)
         figure.canvas.draw()
     labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     assert [label for label in labels if label in ticks] == ticks
-    assert plots._factor(0.25, 0) == "1/4"
+    assert picture.factor(0.25, 0) == "1/4"
 
 
 def test_seeds_far_below_the_best_do_not_squash_the_axis() -> None:
     seeds = (SeedLine("scalar", 1 / 108), SeedLine("vector", 1 / 90), SeedLine("mma", 1.0))
     history = History("t", "b", "modelled", plots.summarise([(0, 1 / 108), (1, 2.0)]), seeds)
-    with plots._style():
-        (axes,) = plots._draw(history).axes
+    with picture.style():
+        (axes,) = picture.figure_of(history).axes
     bottom, top = axes.get_ylim()
     assert bottom > 1 / 20
     words = {text.get_text(): text.get_position()[1] for text in axes.texts}

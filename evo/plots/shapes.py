@@ -1,0 +1,136 @@
+"""Shape by shape: bars against each baseline, and sweeps over size or density."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from evo.plots.picture import COLOURS, DASHES, HATCHES, MARKERS, Table, axes_of, decimal, legend_below
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One speedup with its interval low..high (equal to it on the modelled clock)."""
+
+    speedup: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class ShapeBars:
+    """Speedups per shape; one series for each thing compared with.
+
+    Attributes:
+        title, clock: as elsewhere.
+        shapes: labels of the shapes.
+        series: label ("best over gemm/dense_mma") -> one bar per shape.
+        floors: per shape, the speedup over the first baseline that the roofline floor allows.
+    """
+
+    title: str
+    clock: str
+    shapes: tuple[str, ...]
+    series: tuple[tuple[str, tuple[Bar, ...]], ...]
+    floors: tuple[float, ...] = ()
+
+    @property
+    def height_in(self) -> float:
+        """Height of the figure, inches."""
+        return 2.3 + 0.14 * len(self.series)
+
+    def draw(self, figure: Figure) -> None:
+        """Draw into an empty figure."""
+        axes = axes_of(figure, self.title, "", f"speedup ({self.clock}, ×)")
+        places = np.arange(len(self.shapes))
+        width = 0.8 / len(self.series)
+        for index, (label, bars) in enumerate(self.series):
+            x = places - 0.4 + width * (index + 0.5)
+            heights = [bar.speedup for bar in bars]
+            errors = [[bar.speedup - bar.low for bar in bars], [bar.high - bar.speedup for bar in bars]]
+            shown = any(value > 0 for side in errors for value in side)
+            axes.bar(x, heights, width * 0.92, color=COLOURS[index % len(COLOURS)], edgecolor="white", linewidth=0.3,
+                     hatch=HATCHES[index % len(HATCHES)], label=label, yerr=errors if shown else None, capsize=2,
+                     error_kw={"linewidth": 0.8})  # fmt: skip
+            if len(self.shapes) * len(self.series) <= 14:
+                look: Any = {"fontsize": 6, "ha": "center", "bbox": {"facecolor": "white", "linewidth": 0, "pad": 0.4}}
+                for place, bar in zip(x, bars, strict=True):
+                    where = (float(place), bar.high)
+                    axes.annotate(f"{bar.speedup:.2f}", where, (0, 1.5), textcoords="offset points", **look)
+        if self.floors:
+            axes.hlines(self.floors, places - 0.44, places + 0.44, color="black", linewidth=0.9,
+                        linestyle=(0, (6, 2, 1, 2)), label="roofline floor")  # fmt: skip
+        axes.axhline(1.0, color="black", linewidth=0.6, zorder=0.6)
+        crowded = len(self.shapes) > 4
+        axes.set_xticks(places, self.shapes, rotation=30 if crowded else 0, ha="right" if crowded else "center")
+        axes.margins(y=0.1)
+        legend_below(figure, axes, columns=1)
+
+    def table(self) -> Table:
+        """A row per bar, then the floors."""
+        rows: list[tuple[object, ...]] = [
+            (label, shape, bar.speedup, bar.low, bar.high)
+            for label, bars in self.series
+            for shape, bar in zip(self.shapes, bars, strict=True)
+        ]
+        rows += [
+            ("roofline floor", shape, value, None, None) for shape, value in zip(self.shapes, self.floors, strict=False)
+        ]
+        return Table(("series", "shape", "speedup", "low", "high"), tuple(rows))
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Times along one quantity.
+
+    Attributes:
+        title, clock: as elsewhere; over: what x is ("N", "density").
+        series: label -> (x, time_us, low_us, high_us), ascending in x.
+    """
+
+    title: str
+    clock: str
+    over: str
+    series: tuple[tuple[str, tuple[tuple[float, float, float, float], ...]], ...]
+
+    @property
+    def height_in(self) -> float:
+        """Height of the figure, inches."""
+        return 2.5
+
+    def draw(self, figure: Figure) -> None:
+        """Draw into an empty figure."""
+        from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
+
+        axes = axes_of(figure, self.title, self.over, f"time (us, {self.clock})", grid="both")
+        axes.set_yscale("log")
+        xs = sorted({point[0] for _, points in self.series for point in points})
+        if self.over != "density":
+            axes.set_xscale("log", base=2)
+        for index, (label, points) in enumerate(self.series):
+            x, y, low, high = zip(*points, strict=True)
+            floor = label == "roofline floor"
+            colour = "black" if floor else COLOURS[index % (len(COLOURS) - 1)]
+            axes.plot(x, y, color=colour, linewidth=0.8 if floor else 1.2, label=label,
+                      linestyle=(0, (6, 2, 1, 2)) if floor else DASHES[index % 3],
+                      marker="" if floor else MARKERS[index % len(MARKERS)], markersize=3)  # fmt: skip
+            if low != high:
+                axes.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
+        if len(xs) <= 9:
+            axes.set_xticks(xs)
+        axes.xaxis.set_major_formatter(FuncFormatter(decimal))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.yaxis.set_major_formatter(FuncFormatter(decimal))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+        legend_below(figure, axes, columns=2)
+
+    def table(self) -> Table:
+        """A row per point."""
+        rows = tuple((label, *point) for label, points in self.series for point in points)
+        return Table(("series", self.over, "time_us", "low_us", "high_us"), rows)
