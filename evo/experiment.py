@@ -22,6 +22,7 @@ from pydantic_core import ErrorDetails
 
 import mutations
 from evo.errors import ExperimentError, Problem
+from evo.llm.section import LlmSection, ModelChoice, PauseSection
 from fitness import gpu as gpus
 
 if TYPE_CHECKING:
@@ -62,19 +63,6 @@ class SearchSection(_Section):
     target_speedup: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     stagnation: Annotated[int, Field(ge=0)] = 4
     confirm: Annotated[int, Field(ge=1, le=100)] = 2
-
-
-class ModelChoice(_Section):
-    """One language model and its share of the calls."""
-
-    name: Annotated[str, Field(min_length=1)]
-    weight: _Positive = 1.0
-
-
-class LlmSection(_Section):
-    """`[llm]`: used only if the environment names an endpoint."""
-
-    models: Annotated[tuple[ModelChoice, ...], Field(strict=False)] = ()
 
 
 class BudgetSection(_Section):
@@ -124,6 +112,7 @@ class Experiment(_Section):
     search: SearchSection = SearchSection()
     operators: dict[str, _Weight] = Field(default_factory=lambda: {"tune": 2.0, "splice": 1.0})
     llm: LlmSection = LlmSection()
+    pause: PauseSection = PauseSection()
     budget: BudgetSection = BudgetSection()
     limits: LimitsSection = LimitsSection()
     archive: ArchiveSection = ArchiveSection()
@@ -292,6 +281,7 @@ def _fields_at(location: Sequence[str | int]) -> tuple[str, ...]:
             "device": DeviceSection,
             "search": SearchSection,
             "llm": LlmSection,
+            "pause": PauseSection,
             "budget": BudgetSection,
             "limits": LimitsSection,
             "archive": ArchiveSection,

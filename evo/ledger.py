@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from evo.archive import Archive, RunRecord
 from evo.observer import Observer
+from evo.similarity import SAME_TYPES, distance
 from fitness.task import Task, TaskError
 from mutations.operator import Candidate, Judged
 
@@ -39,21 +41,39 @@ class ArchiveLibrary:
         self._run_id = run_id
 
     def similar(self, task: Task, limit: int) -> Sequence[Judged]:
-        """Confirmed kernels of the same op, pattern and dtypes: same shapes first, then latest runs first."""
-        ranked: list[tuple[bool, RunRecord, int]] = []
+        """Confirmed kernels that can serve `task` as seeds: its op, types and layouts; the nearest tasks first."""
+        near = [found for found in self._nearest(task) if found[0] < SAME_TYPES]
+        return tuple(one for _, one in self._kernels(near, limit))
+
+    def ranked(self, task: Task, limit: int) -> list[tuple[str, Judged]]:
+        """Confirmed kernels to learn from, with their runs: of its op, whatever the types; the nearest tasks first."""
+        return self._kernels(self._nearest(task), limit)
+
+    def _nearest(self, task: Task) -> list[tuple[float, RunRecord, int]]:
+        """(distance, run, n) of every confirmed kernel of the op in other runs; ties in the archive's order."""
+        known: dict[str, float] = {}
+        ranked = []
         for run, n in self._archive.confirmed():
-            other = _task_of(run.experiment)
-            if run.id != self._run_id and other is not None and _kind(other) == _kind(task):
-                ranked.append((other.fingerprint != task.fingerprint, run, n))
+            if run.id == self._run_id:
+                continue
+            if run.id not in known:
+                other = _task_of(run.experiment)
+                # The card of this task is not part of it: its own runs tell it, and a tie is no loss.
+                known[run.id] = math.inf if other is None else distance(task, run.arch, other, run.arch)
+            if known[run.id] < math.inf:
+                ranked.append((known[run.id], run, n))
         ranked.sort(key=lambda item: item[0])  # stable: the archive's order within
-        found: dict[str, Judged] = {}
+        return ranked
+
+    def _kernels(self, ranked: Sequence[tuple[float, RunRecord, int]], limit: int) -> list[tuple[str, Judged]]:
+        found: dict[str, tuple[str, Judged]] = {}
         for _, run, n in ranked:
             if len(found) >= limit:
                 break
             for judged in self._archive.judged(run.id):
                 if judged.candidate.plan.n == n:
-                    found.setdefault(judged.candidate.kernel.id, judged)
-        return tuple(found.values())
+                    found.setdefault(judged.candidate.kernel.id, (run.id, judged))
+        return list(found.values())
 
 
 class RunRecorder:
@@ -77,8 +97,3 @@ def _task_of(experiment: Mapping[str, object]) -> Task | None:
         return Task.from_spec(table) if isinstance(table, Mapping) else None
     except TaskError:
         return None
-
-
-def _kind(task: Task) -> tuple[object, ...]:
-    pattern = dict(task.pattern) if task.pattern is not None else None
-    return task.op, pattern, task.dtype, task.out_dtype, task.x_layout, task.y_layout

@@ -10,32 +10,44 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
-from evo import confirm, provenance, resuming
-from evo.archive import Archive, Entry, RunRecord, now
+from evo import confirm, resuming, starting
+from evo.archive import Archive, Entry
 from evo.archive.lock import run_lock
 from evo.budget import Budget
-from evo.errors import ArchiveError, BaselineError, SeedError
-from evo.evaluator import DeviceSpec, Evaluator
+from evo.errors import ArchiveError, BaselineError, EvoError, SeedError
+from evo.evaluator import Evaluator
 from evo.experiment import Experiment
 from evo.generation import OutOfTimeError, enter_all, judge_all
+from evo.injecting import Injections
 from evo.interrupts import terminable
 from evo.ledger import ArchiveLibrary, RunRecorder
+from evo.llm.connect import Connection
+from evo.llm.proposer import Proposer, in_use
+from evo.llm.recorded import Recorded
 from evo.merit import speedup
-from evo.observer import Observer, RunInfo, RunSummary, SeedNote, Silent, Stage, Status
+from evo.observer import Observer, RunInfo, RunSummary, Silent, Stage, Status
+from evo.pause import AskedError, Pauses
 from evo.propose import load_operators, propose, shares
-from evo.search import Search, Settings
-from evo.seeding import SIMILAR_PREFIX, Seed, baseline_kernel, starting_seeds
+from evo.search import INJECTED, Search, Settings
+from evo.seeding import SIMILAR_PREFIX, Seed, baseline_kernel
 from evo.session import Session
+from evo.starting import Start
 from evo.summary import summarise
 from evo.tally import timings_of
 from fitness import gpu as gpus
-from fitness.outcome import Clock, Gate, LaunchFailed, Outcome, Timed, TimedOut, Unsupported
+from fitness.outcome import Gate, LaunchFailed, Outcome, Timed, TimedOut, Unsupported
+from mutations.llm.recording import ReplayError
 from mutations.operator import Candidate, Context, Operator, Plan
 
 BASELINE_N = -1
 """Number under which the baseline goes through the pool; it is no candidate."""
+
+FIRST = "llm_translate"
+"""Operator that makes the first kernels where a task has no seeds."""
+
+SEEDLESS = 4
+"""First kernels that a model is asked for then, one for each island at least."""
 
 _END_REASONS = {
     "generations": "all generations done",
@@ -52,9 +64,12 @@ def run_experiment(
     pool: Evaluator,
     observer: Observer | None = None,
     resume: bool = False,
+    replay: str | None = None,
+    connection: Connection | None = None,
+    notes: Sequence[str] = (),
     clock: Callable[[], float] = time.monotonic,
 ) -> RunSummary:
-    """Run an experiment to its end, or resume its latest unfinished run.
+    """Run an experiment to its end, resume its latest unfinished run, or replay one.
 
     Args:
         experiment: what to search.
@@ -62,6 +77,9 @@ def run_experiment(
         pool: open; its device is recorded, and a resumed run must have had the same.
         observer: told of everything; None is `Silent`.
         resume: continue instead of starting anew.
+        replay: id of a run to repeat with its recorded answers; nothing is sent.
+        connection: models that can be asked; None: built-in operators only.
+        notes: of a person, for the prompts from now on.
         clock: seconds, monotonic (it may end a run, nothing else).
 
     Returns:
@@ -71,95 +89,60 @@ def run_experiment(
         SeedError: no start is possible. BaselineError: no speedup would mean anything.
         ResumeError: nothing to resume, a changed experiment, or the run is under way elsewhere.
         ArchiveError: the archive failed; what it holds is whole and can be resumed.
-        EvoError: an operator cannot be loaded.
+        EvoError: an operator cannot be loaded, none is left without a model, or a replay comes apart.
     """
     observer = observer or Silent()
     operators = load_operators(list(experiment.weights))
     baseline = baseline_kernel(experiment.checked_task)
-    start = _resumed(experiment, archive, pool.device) if resume else _new(experiment, archive, pool.device)
+    if replay is not None:
+        start = starting.replayed(experiment, archive, pool.device, replay)
+    else:
+        begin = starting.resumed if resume else starting.new
+        start = begin(experiment, archive, pool.device, seedless=connection is not None)
     with run_lock(archive.path, start.record.id), terminable():
         earlier_s = resuming.earlier_s(archive, start.record.id)
-        budget = Budget(experiment.budget, clock, earlier_s)
-        session = Session(experiment, archive, start.record, pool, observer, budget)
-        return _Run(session, start, baseline, operators).execute()
-
-
-@dataclass(frozen=True)
-class _Start:
-    """Where a run begins: its record, its seeds, and a note on every seed considered."""
-
-    record: RunRecord
-    seeds: tuple[Seed, ...]
-    notes: tuple[SeedNote, ...]
-
-
-def _new(experiment: Experiment, archive: Archive, device: DeviceSpec) -> _Start:
-    seeds, notes = _fresh_seeds(experiment, archive)
-    card = gpus.load(device.gpu)
-    record = RunRecord(
-        id="",
-        name=experiment.name,
-        experiment=experiment.model_dump(mode="json"),
-        rng_seed=experiment.rng_seed,
-        device=device.kind,
-        gpu=card.name,
-        arch=card.arch,
-        clock=_clock_of(device),
-        version=provenance.version(),
-        commit_id=provenance.commit(),
-        machine=provenance.machine(),
-        status="running",
-        started_at=now(),
-    )
-    return _Start(archive.add_run(record), seeds, notes)
-
-
-def _resumed(experiment: Experiment, archive: Archive, device: DeviceSpec) -> _Start:
-    record = resuming.find(archive, experiment, device.kind, gpus.load(device.gpu).name)
-    seeds, notes = resuming.archived_seeds(archive, record.id)
-    if not seeds:  # it ended before its first candidates
-        seeds, notes = _fresh_seeds(experiment, archive)
-    return _Start(record, seeds, notes)
-
-
-def _fresh_seeds(experiment: Experiment, archive: Archive) -> tuple[tuple[Seed, ...], tuple[SeedNote, ...]]:
-    seeds, notes = starting_seeds(experiment.checked_task, ArchiveLibrary(archive))
-    limit = experiment.budget.evaluations
-    if limit is not None and limit < len(seeds):
-        raise SeedError(
-            f"budget.evaluations = {limit} does not even cover the {len(seeds)} seeds", "raise it or name fewer seeds"
-        )
-    return seeds, notes
-
-
-def _clock_of(device: DeviceSpec) -> Clock:
-    return "modelled" if device.kind == "simulator" else "measured"
+        limits = experiment.budget if replay is None else experiment.budget.model_copy(update={"minutes": None})
+        session = Session(experiment, archive, start.record, pool, observer, Budget(limits, clock, earlier_s))
+        recorded = Recorded(archive, replay or start.record.id, replay=replay is not None)
+        proposer = Proposer(session, gpus.load(start.record.gpu), connection, recorded, notes)
+        return _Run(session, start, baseline, operators, proposer).execute()
 
 
 class _Run:
     """One session of a run, from its first line to its summary."""
 
-    def __init__(self, session: Session, start: _Start, baseline: Seed, operators: Mapping[str, Operator]) -> None:
+    def __init__(
+        self,
+        session: Session,
+        start: Start,
+        baseline: Seed,
+        operators: Mapping[str, Operator],
+        proposer: Proposer,
+    ) -> None:
         self._session = session
         self._start = start
         self._baseline = baseline
-        self._operators = operators
+        self._operators = in_use(operators, proposer)
+        self._proposer = proposer
+        self._injections = Injections(session, start.replay_of)
         search = session.experiment.search
         self._search = Search(
             Settings(
                 rng_seed=session.experiment.rng_seed,
-                seeds=len(start.seeds),
+                seeds=len(start.seeds) or max(SEEDLESS, search.islands),
                 generations=search.generations,
                 children=search.children,
                 islands=search.islands,
-                operators=shares(session.experiment.weights, operators),
+                operators=shares(session.experiment.weights, self._operators),
                 stagnation=search.stagnation,
+                first="seed" if start.seeds else FIRST,
             )
         )
         self._gpu = gpus.load(session.record.gpu)
         self._recorder = RunRecorder(session.archive, session.run_id, session.observer)
         self._library = ArchiveLibrary(session.archive, session.run_id)
-        session.tally.seeds = len(start.seeds)
+        self._pauses = Pauses(session)
+        session.tally.seeds = self._search.settings.seeds
 
     def execute(self) -> RunSummary:
         """Run to the end; the archive says how it ended, whatever happens."""
@@ -188,6 +171,12 @@ class _Run:
             end = self._generations()
         except OutOfTimeError as out:
             end = out.kind
+        except AskedError as asked:
+            return "paused", f"{asked.cause.message}; continue with --resume (--note TEXT tells the model something)"
+        except ReplayError as apart:
+            if not apart.ended:
+                raise EvoError(f"the replay comes apart: {apart}", "use the version of evo that made the run") from None
+            return "stopped", "the recording ends here"
         if self._session.ranking() and not confirm.confirm_best(self._session):
             self._session.event("warning", {"message": "none of the best candidates could be confirmed"})
         status: Status = "stopped" if end in ("evaluations", "minutes", "gpu_minutes") else "finished"
@@ -227,25 +216,42 @@ class _Run:
             end = search.end or session.budget.exhausted()
             if end is not None:
                 return end
-            left = session.budget.left("evaluations")
-            plans = search.ask(None if left is None else int(left))
+            plans = self._ask()
             session.tally.generation = search.generation
             self._one_generation(plans)
             session.observer.on_generation(search.stats[-1], session.tally.state())
             if self._target_reached():
                 return f"target speedup of {session.experiment.search.target_speedup:g} confirmed"
+            self._pauses.consider(search.stats)
+
+    def _ask(self) -> Sequence[Plan]:
+        """Plans of the next generation, with the weights that operators have earned and what people add."""
+        session, search, generation = self._session, self._search, self._search.generation + 1
+        self._proposer.make_plan(generation, search.stats)
+        favour = self._proposer.favour(generation)
+        if any(factor != 1.0 for factor in favour.values()) and not session.knows(generation):
+            session.event("choice", {"generation": generation, "factors": dict(favour)})
+        left = session.budget.left("evaluations")
+        return search.ask(
+            None if left is None else int(left),
+            favour=favour,
+            injected=self._injections.due(generation),
+            narrow=self._pauses.narrow(search.stats),
+        )
 
     def _one_generation(self, plans: Sequence[Plan]) -> None:
         session = self._session
         best = self._search.best()
+        self._proposer.propose(plans, self._operators, self._context)
         candidates = enter_all(session, plans, self._make)
         refills = self._search.refill(len(plans) - len(candidates))
+        self._proposer.propose(refills, self._operators, self._context)
         candidates += enter_all(session, refills, self._make)
         judge_all(session, candidates, best.time_us if best else None, full=self._search.generation == 0)
         for plan in (*plans, *refills):
             judged = session.judged.get(plan.n)
             self._search.tell(plan.n, judged.outcome if judged is not None else None)
-        if self._search.generation == 0:
+        if self._start.seeds and self._search.generation == 0:
             self._check_seeds()
 
     def _make(self, plan: Plan) -> Entry:
@@ -253,7 +259,15 @@ class _Run:
         if plan.operator == "seed":
             seed = self._start.seeds[plan.n]
             return Candidate(plan, seed.kernel, resuming.seed_reason(seed))
-        context = Context(
+        if plan.operator == INJECTED:
+            return self._injections.make(plan)
+        parents = [session.judged[n] for n in plan.parents]
+        made = self._proposer.take(plan.n)
+        return propose(plan, self._operators[plan.operator], parents, self._context(plan), session.ledger, made)
+
+    def _context(self, plan: Plan) -> Context:
+        session = self._session
+        return Context(
             task=session.task,
             target=self._gpu,
             rng=self._search.rng(plan.n),
@@ -262,8 +276,6 @@ class _Run:
             library=self._library,
             recorder=self._recorder,
         )
-        parents = [session.judged[n] for n in plan.parents]
-        return propose(plan, self._operators[plan.operator], parents, context, session.ledger)
 
     def _check_seeds(self) -> None:
         """A seed that is wrong ends the run; one that this card or simulator cannot run is left behind, aloud.
@@ -313,11 +325,11 @@ class _Run:
             device=record.device,
             gpu=record.gpu,
             arch=record.arch,
-            clock=_clock_of(session.pool.device),
+            clock=starting.clock_of(session.pool.device),
             shapes=session.task.shapes,
             floor_us=tuple(session.task.floor_us(shape, self._gpu) for shape in session.task.shapes),
-            operators=session.experiment.weights,
-            model=None,
+            operators={name: session.experiment.weights[name] for name in self._operators},
+            model=", ".join(model.name for model in self._proposer.models) or None,
             seeds=self._start.notes,
             baseline=self._baseline.name,
             generations=search.generations,
@@ -335,7 +347,7 @@ class _Run:
             name=session.record.name,
             status=status,
             reason=reason,
-            clock=_clock_of(session.pool.device),
+            clock=starting.clock_of(session.pool.device),
             baseline=session.baseline,
             ranking=session.ranking(),
             seed=session.best_seed(),

@@ -17,12 +17,12 @@ from typing import Literal, Protocol
 from fitness.outcome import Clock, Gate, Timing
 from mutations.operator import Candidate, Judged
 
-Status = Literal["running", "finished", "stopped", "interrupted", "failed"]
+Status = Literal["running", "finished", "stopped", "paused", "interrupted", "failed"]
 """A run as the archive stores it.
 
-"finished": all generations done or the target reached; "stopped": a budget ended it; "interrupted":
-Ctrl-C or SIGTERM; "failed": an error ended it; "running": under way, or killed. All but "finished" can
-be resumed.
+"finished": all generations done or the target reached; "stopped": a budget ended it; "paused": a person is
+asked (`[pause]`); "interrupted": Ctrl-C or SIGTERM; "failed": an error ended it; "running": under way, or
+killed. All but "finished" can be resumed.
 """
 
 

@@ -17,7 +17,7 @@ import random
 import statistics
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from deap import base, tools
@@ -74,10 +74,11 @@ class Member:
 
 @dataclass(frozen=True)
 class Share:
-    """An operator as the population knows it: relative weight (> 0) and number of parents."""
+    """An operator as the population knows it: relative weight (> 0), number of parents, and if it takes failed ones."""
 
     weight: float
     arity: int
+    repairs: bool = False
 
 
 @dataclass(frozen=True)
@@ -153,7 +154,15 @@ class Population:
         return not any(self.islands)
 
     def vary(
-        self, generation: int, island: int, count: int, only: frozenset[str] | None = None, again: int = 0
+        self,
+        generation: int,
+        island: int,
+        count: int,
+        only: frozenset[str] | None = None,
+        again: int = 0,
+        *,
+        favour: Mapping[str, float] | None = None,
+        failed: Sequence[int] = (),
     ) -> list[Variation]:
         """Decide `count` children of an island; a longer list begins with the shorter one.
 
@@ -165,11 +174,18 @@ class Population:
             count: how many children.
             only: names of the operators to use, None for all.
             again: how often children of this generation and island were decided before.
+            favour: name -> factor on the operator's weight.
+            failed: candidates that an operator with `repairs` may take, each once; it is not used without any.
         """
-        shares = {name: share for name, share in self._operators.items() if only is None or name in only}
-        breeding = self._breeding(island)
+        factors = favour or {}
+        shares = {
+            name: replace(share, weight=share.weight * factors.get(name, 1.0))
+            for name, share in self._operators.items()
+            if only is None or name in only
+        }
+        breeding, broken = self._breeding(island), list(failed)
         with chance(self._rng_seed, generation, island, again):
-            return [self._vary_one(breeding, shares) for _ in range(count)]
+            return [self._vary_one(breeding, shares, broken) for _ in range(count)]
 
     def _breeding(self, island: int) -> list[Member]:
         """Members of an island that may be parents: those within reach of its best, at least two."""
@@ -177,11 +193,18 @@ class Population:
         near = [member for member in ranked if member.time_us <= REACH * ranked[0].time_us]
         return near if len(near) > 1 else ranked[:2]
 
-    def _vary_one(self, members: Sequence[Member], shares: Mapping[str, Share]) -> Variation:
+    def _vary_one(self, members: Sequence[Member], shares: Mapping[str, Share], broken: list[int]) -> Variation:
+        """One decision; a repair takes the first of `broken` out of the list."""
         (first,) = self.toolbox.select(members, 1)
         others = [member for member in members if member != first]
-        usable = {name: share for name, share in shares.items() if share.arity == 1 or others} or shares
+        usable = {
+            name: share
+            for name, share in shares.items()
+            if (share.arity == 1 or others) and (broken or not share.repairs)
+        } or shares
         (name,) = random.choices(list(usable), [share.weight for share in usable.values()])
+        if usable[name].repairs and broken:
+            return Variation(name, (broken.pop(0),))
         if usable[name].arity == 1:
             return Variation(name, self.toolbox.mutate(first))
         return Variation(name, self.toolbox.mate(first, others or list(members), usable[name].arity))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 
 import mutations
@@ -10,11 +11,15 @@ from evo.errors import EvoError
 from evo.ledger import RunLedger
 from evo.population import Share
 from fitness.registry import UnknownNameError
-from mutations.operator import Candidate, Context, Judged, Operator, Plan, Refusal
+from mutations.operator import Candidate, Context, Judged, Operator, Plan, Proposal, Refusal, Unavailable
 
 REPROPOSALS = 8
 """How often an operator may try again when its child is already part of the run. Such a child would cost
 nothing, its verdict being known, but it would waste a place of the generation."""
+
+
+LAST_RESORT = "tune"
+"""The built-in operator that works in place of a model that does not answer."""
 
 
 def load_operators(names: Sequence[str]) -> dict[str, Operator]:
@@ -28,16 +33,29 @@ def load_operators(names: Sequence[str]) -> dict[str, Operator]:
 
 def shares(weights: Mapping[str, float], operators: Mapping[str, Operator]) -> dict[str, Share]:
     """What the population needs to know of the operators."""
-    return {name: Share(weights[name], operator.arity) for name, operator in operators.items()}
+    return {
+        name: Share(weights[name], operator.arity, bool(getattr(operator, "repairs", False)))
+        for name, operator in operators.items()
+    }
 
 
-def propose(plan: Plan, operator: Operator, parents: Sequence[Judged], context: Context, ledger: RunLedger) -> Entry:
+def propose(
+    plan: Plan,
+    operator: Operator,
+    parents: Sequence[Judged],
+    context: Context,
+    ledger: RunLedger,
+    made: Proposal | Refusal | None = None,
+) -> Entry:
     """Make the child of one plan; a child the run has already is asked for again, a bounded number of times.
 
     The operator draws on from the same generator, so the outcome depends on the plan and the run's
-    earlier candidates only.
+    earlier candidates only. `made` is what a model's operator has come to already; where no model answered,
+    the built-in `tune` takes its place and says so in the reason.
     """
-    child = operator.propose(parents, context)
+    child = made if made is not None else operator.propose(parents, context)
+    if isinstance(child, Unavailable):
+        return _instead(plan, child, parents, context, ledger)
     for _ in range(REPROPOSALS):
         if isinstance(child, Refusal) or child.model is not None or not ledger.tried(child.kernel.id):
             break
@@ -48,6 +66,16 @@ def propose(plan: Plan, operator: Operator, parents: Sequence[Judged], context: 
     if isinstance(child, Refusal):
         return Refused(plan, child.why)
     return Candidate(plan, child.kernel, child.reason, child.model)
+
+
+def _instead(plan: Plan, lost: Unavailable, parents: Sequence[Judged], context: Context, ledger: RunLedger) -> Entry:
+    """The child of a plan whose model did not answer: the built-in operator's, if the parent is valid."""
+    if not parents or not parents[0].outcome.valid:
+        return Refused(plan, lost.why)
+    entry = propose(plan, mutations.load_operator(LAST_RESORT), parents[:1], context, ledger)
+    if isinstance(entry, Refused):
+        return Refused(plan, f"{lost.why}; {LAST_RESORT}: {entry.why}")
+    return dataclasses.replace(entry, reason=f"{LAST_RESORT} instead, {lost.why}: {entry.reason}"[:400])
 
 
 def _load(name: str) -> Operator:

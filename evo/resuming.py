@@ -38,24 +38,35 @@ def find(archive: Archive, experiment: Experiment, device: str, gpu: str) -> Run
         raise ResumeError(f"no run named {experiment.name} in {archive.path}", "start one without --resume")
     record = next((run for run in runs if run.status != "finished"), runs[0])
     old = _experiment_of(record)
-    conflicts = old.resume_conflicts(experiment)
+    if record.status == "finished" and experiment.search.generations <= old.search.generations:
+        if old.resume_conflicts(experiment):
+            check_same(record, experiment, device, gpu)
+        raise ResumeError(
+            f"every run named {experiment.name} is finished (latest: {record.id})",
+            "raise search.generations, or start a new run without --resume",
+        )
+    check_same(record, experiment, device, gpu)
+    return record
+
+
+def check_same(record: RunRecord, experiment: Experiment, device: str, gpu: str) -> None:
+    """An experiment that goes on with, or repeats, an archived run must be the run's own.
+
+    Raises:
+        ResumeError: it has changed (raised budgets and generations excepted), or the device is another.
+    """
+    conflicts = _experiment_of(record).resume_conflicts(experiment)
     if conflicts:
         changes = ", ".join(str(change) for change in conflicts)
         raise ResumeError(
             f"the experiment differs from that of run {record.id}: {changes}",
             "undo the change, or start a new run without --resume (only budgets and generations may be raised)",
         )
-    if record.status == "finished" and experiment.search.generations <= old.search.generations:
-        raise ResumeError(
-            f"every run named {experiment.name} is finished (latest: {record.id})",
-            "raise search.generations, or start a new run without --resume",
-        )
     if (record.device, record.gpu) != (device, gpu):
         raise ResumeError(
             f"run {record.id} ran on {record.device} {record.gpu}, not on {device} {gpu}",
             "set device.kind and device.gpu as they were, or start a new run",
         )
-    return record
 
 
 def archived_seeds(archive: Archive, run_id: str) -> tuple[tuple[Seed, ...], tuple[SeedNote, ...]]:
@@ -63,7 +74,7 @@ def archived_seeds(archive: Archive, run_id: str) -> tuple[tuple[Seed, ...], tup
     seeds = tuple(
         Seed(seed_name(entry.reason), entry.kernel)
         for entry in archive.entries(run_id)
-        if not isinstance(entry, Refused) and entry.plan.generation == 0
+        if not isinstance(entry, Refused) and entry.plan.operator == "seed"
     )
     return seeds, tuple(SeedNote(seed.name) for seed in seeds)
 

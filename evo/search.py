@@ -24,7 +24,14 @@ MIGRATION_EVERY = 2
 """Generations between ring migrations: islands diverge for two, then share their best."""
 
 INSPIRATIONS = 2
-"""Members of the hall of fame a child's operator may look at besides its parents."""
+"""Members of the hall of fame a child's operator may look at besides its parents: the best, then the best of
+another family."""
+
+REPAIRABLE = 16
+"""Latest failures that repairing operators choose from, the latest first."""
+
+INJECTED = "inject"
+"""Operator of kernels that a person adds."""
 
 
 class OrderError(RuntimeError):
@@ -40,6 +47,7 @@ class Settings:
         generations: after the seeds. children: per generation, over all islands. islands: how many.
         operators: name -> share. stagnation: generations without a better best after which only
             `narrow_to` is used (0: never).
+        first: operator of generation 0; "seed", or one that makes a kernel of nothing.
     """
 
     rng_seed: int
@@ -50,6 +58,7 @@ class Settings:
     operators: Mapping[str, Share]
     stagnation: int = 0
     narrow_to: str = "tune"
+    first: str = "seed"
 
     def __post_init__(self) -> None:
         for name in ("seeds", "children", "islands"):
@@ -89,6 +98,8 @@ class Search:
         self._families: dict[int, int] = {}
         self._valid: dict[int, float] = {}
         self._refuted: set[int] = set()
+        self._failed: list[int] = []
+        self._favour: Mapping[str, float] = {}
         self._stale = 0
         self._stats: list[GenerationStats] = []
 
@@ -119,11 +130,21 @@ class Search:
             return "no valid candidate to breed from"
         return "generations" if self._generation >= self.settings.generations else None
 
-    def ask(self, limit: int | None = None) -> tuple[Plan, ...]:
+    def ask(
+        self,
+        limit: int | None = None,
+        *,
+        favour: Mapping[str, float] | None = None,
+        injected: int = 0,
+        narrow: bool = False,
+    ) -> tuple[Plan, ...]:
         """Plan the next generation; generation 0 is all seeds.
 
         Args:
             limit: most children there is budget for; a generation cut short by it is the last one.
+            favour: name -> factor on the weight of an operator, for this generation.
+            injected: kernels that a person adds to this generation; they come first.
+            narrow: use `narrow_to` alone, as under stagnation.
 
         Raises:
             OrderError: the previous generation is not told completely, or the search has ended.
@@ -134,7 +155,8 @@ class Search:
             raise OrderError(f"ask() after the end of the search ({self.end})")
         self._generation += 1
         self._refilled = False
-        plans = self._seed_plans() if self._generation == 0 else self._child_plans()
+        self._favour = favour or {}
+        plans = self._seed_plans() if self._generation == 0 else self._child_plans(injected, narrow)
         if limit is not None and limit < len(plans):
             plans = plans[:limit]
             self._truncated = True
@@ -163,7 +185,7 @@ class Search:
         only = frozenset(name for name, share in self.settings.operators.items() if share.arity == 1)
         if self._generation == 0 or refused < 1 or not only:
             return ()
-        plans = self._children(refused, only, again=1)
+        plans = self._children(refused, only, again=1, first=len(self._plans))
         self._plans |= {plan.n: plan for plan in plans}
         self._untold += [plan.n for plan in plans]
         return tuple(plans)
@@ -221,27 +243,40 @@ class Search:
     # decisions
 
     def _seed_plans(self) -> list[Plan]:
-        return [Plan(n, 0, n % self.settings.islands, "seed") for n in range(self.settings.seeds)]
+        return [Plan(n, 0, n % self.settings.islands, self.settings.first) for n in range(self.settings.seeds)]
 
-    def _child_plans(self) -> list[Plan]:
-        only = frozenset({self.settings.narrow_to}) if self.narrowed else None
-        return self._children(self.settings.children, only, again=0)
+    def _child_plans(self, injected: int, narrow: bool) -> list[Plan]:
+        settings, first = self.settings, len(self._plans)
+        narrow = self.narrowed or (narrow and settings.narrow_to in settings.operators)
+        only = frozenset({settings.narrow_to}) if narrow else None
+        added = [Plan(first + place, self._generation, place % settings.islands, INJECTED) for place in range(injected)]
+        return added + self._children(settings.children, only, again=0, first=first + injected)
 
-    def _children(self, count: int, only: frozenset[str] | None, again: int) -> list[Plan]:
+    def _children(self, count: int, only: frozenset[str] | None, again: int, first: int) -> list[Plan]:
         """Children of all islands in turn, so that a generation cut short treats the islands alike."""
         homes = [island for island, members in enumerate(self._population.islands) if members]
         counts = {home: len(range(place, count, len(homes))) for place, home in enumerate(homes)}
-        varied = {
-            home: self._population.vary(self._generation, home, share, only, again) for home, share in counts.items()
-        }
-        first = len(self._plans)
+        varied = {}
+        for home, share in counts.items():
+            varied[home] = self._population.vary(
+                self._generation, home, share, only, again, favour=self._favour, failed=self._failed
+            )
+            taken = {variation.parents[0] for variation in varied[home]}
+            self._failed = [n for n in self._failed if n not in taken]
         plans = []
         for child in range(count):
             home = homes[child % len(homes)]
             choice = varied[home][child // len(homes)]
-            inspirations = tuple(m.n for m in self._population.hall if m.n not in choice.parents)[:INSPIRATIONS]
+            inspirations = self._inspirations(choice.parents)
             plans.append(Plan(first + child, self._generation, home, choice.operator, choice.parents, inspirations))
         return plans
+
+    def _inspirations(self, parents: tuple[int, ...]) -> tuple[int, ...]:
+        """The best that are no parents: the very best, then the best of another family than the first parent's."""
+        others = [member.n for member in self._population.hall if member.n not in parents]
+        family = self._families[parents[0]]
+        strangers = [n for n in others[1:] if self._families[n] != family]
+        return tuple(dict.fromkeys([*others[:1], *strangers[:1], *others[1:]]))[:INSPIRATIONS]
 
     # the fold
 
@@ -255,6 +290,7 @@ class Search:
             outcome = self._outcomes[n]
             time_us = fitness_us(outcome) if outcome is not None else None
             if outcome is None or time_us is None:
+                self._failed = ([n] if outcome is not None else []) + self._failed[: REPAIRABLE - 1]
                 continue
             member = Member(n, time_us, shape_us(outcome))
             times.append(member)

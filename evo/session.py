@@ -82,6 +82,14 @@ class Session:
             )
         return entry
 
+    def archived_plans(self) -> tuple[Plan, ...]:
+        """Plans that earlier sessions archived, in order of n."""
+        return tuple(entry.plan for _, entry in sorted(self._old_entries.items()))
+
+    def knows(self, generation: int) -> bool:
+        """True where an earlier session archived children of this generation: nothing of it is news."""
+        return any(entry.plan.generation == generation for entry in self._old_entries.values())
+
     def enter(self, entry: Entry) -> None:
         """Take a candidate or refusal into the run, in order of n."""
         self.entries[entry.plan.n] = entry

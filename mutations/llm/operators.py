@@ -21,6 +21,7 @@ class LlmOperator:
     name: ClassVar[str] = ""
     arity: ClassVar[int] = 1
     form: ClassVar[str] = "answer_file"
+    asks_model: ClassVar[bool] = True
 
     def propose(self, parents: Sequence[Judged], context: Context) -> Proposal | Refusal:
         """One child; `Unavailable` where no model could be asked, another refusal where its answer is no kernel."""

@@ -64,9 +64,9 @@ def system_message(task: Task, gpu: Gpu) -> str:
         example=example_kernel(task),
         formats=describe.usable_formats(task),
         includes=describe.includes(),
-        task=_json(describe.task_facts(task, gpu)),
-        pattern=_json(describe.pattern_facts(task)),
-        gpu=_json(describe.gpu_facts(gpu)),
+        task=json_text(describe.task_facts(task, gpu)),
+        pattern=json_text(describe.pattern_facts(task)),
+        gpu=json_text(describe.gpu_facts(gpu)),
     )
 
 
@@ -150,5 +150,6 @@ def inspiration_section(name: str, judged: Judged, note: str = "") -> Section:
     return Section(name, text)
 
 
-def _json(facts: Mapping[str, Any]) -> str:
+def json_text(facts: Mapping[str, Any]) -> str:
+    """Facts as one line of JSON."""
     return json.dumps(facts, ensure_ascii=False)

@@ -18,7 +18,14 @@ TOOL = "tool:"
 
 
 class ReplayError(RuntimeError):
-    """A recording that does not fit what is asked now: another version, archive or experiment."""
+    """A recording that does not fit what is asked now: another version, archive or experiment.
+
+    `ended`: it fits as far as it goes, but the run was cut short there.
+    """
+
+    def __init__(self, message: str, *, ended: bool = False) -> None:
+        super().__init__(message)
+        self.ended = ended
 
 
 @dataclass(frozen=True)
@@ -91,7 +98,7 @@ class Recording:
             if (call.purpose, call.model, call.request) == (purpose, model, request):
                 return self._calls.popleft()
         if self.strict:
-            raise ReplayError(self._divergence(purpose, model, request))
+            raise ReplayError(self._divergence(purpose, model, request), ended=not self._calls)
         self._calls.clear()
         return None
 

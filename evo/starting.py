@@ -1,0 +1,110 @@
+"""Where a run begins: anew, where an earlier session stopped, or as a replay of another run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from evo import provenance, resuming
+from evo.archive import Archive, RunRecord, now
+from evo.errors import ResumeError, SeedError
+from evo.evaluator import DeviceSpec
+from evo.experiment import Experiment
+from evo.ledger import ArchiveLibrary
+from evo.observer import SeedNote
+from evo.seeding import Seed, starting_seeds
+from fitness import gpu as gpus
+from fitness.outcome import Clock
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a run begins.
+
+    Attributes:
+        record: of the run; seeds: starting kernels, none where a model makes the first.
+        notes: on every seed considered.
+        replay_of: id of the run whose answers are given back, or None.
+    """
+
+    record: RunRecord
+    seeds: tuple[Seed, ...]
+    notes: tuple[SeedNote, ...]
+    replay_of: str | None = None
+
+
+def new(experiment: Experiment, archive: Archive, device: DeviceSpec, *, seedless: bool) -> Start:
+    """A new run, archived. `seedless`: `seeds = []` is no error, a model makes the first kernels.
+
+    Raises:
+        SeedError: no start is possible.
+    """
+    seeds, notes = _fresh_seeds(experiment, archive, seedless)
+    return Start(archive.add_run(_record(experiment, device)), seeds, notes)
+
+
+def resumed(experiment: Experiment, archive: Archive, device: DeviceSpec, *, seedless: bool) -> Start:
+    """The latest unfinished run of the experiment's name.
+
+    Raises:
+        ResumeError: there is none that can go on.
+        SeedError: it ended before its first candidates, and no start is possible.
+    """
+    record = resuming.find(archive, experiment, device.kind, gpus.load(device.gpu).name)
+    seeds, notes = resuming.archived_seeds(archive, record.id)
+    if not seeds:  # it ended before its first candidates
+        seeds, notes = _fresh_seeds(experiment, archive, seedless or bool(archive.entries(record.id)))
+    return Start(record, seeds, notes)
+
+
+def replayed(experiment: Experiment, archive: Archive, device: DeviceSpec, run_id: str) -> Start:
+    """A new run that makes the same decisions as an archived one, with its answers.
+
+    Raises:
+        ResumeError: no such run, or of another experiment or card.
+    """
+    old = archive.run(run_id)
+    if old is None:
+        raise ResumeError(f"no run {run_id} in {archive.path}", "name a run by its id, as nm24-7f3a")
+    resuming.check_same(old, experiment, device.kind, gpus.load(device.gpu).name)
+    seeds, notes = resuming.archived_seeds(archive, run_id)
+    record = archive.add_run(_record(experiment, device))
+    archive.add_event(record.id, "replay", {"of": run_id})
+    return Start(record, seeds, notes, run_id)
+
+
+def clock_of(device: DeviceSpec) -> Clock:
+    """Which clock a device times with."""
+    return "modelled" if device.kind == "simulator" else "measured"
+
+
+def _record(experiment: Experiment, device: DeviceSpec) -> RunRecord:
+    card = gpus.load(device.gpu)
+    return RunRecord(
+        id="",
+        name=experiment.name,
+        experiment=experiment.model_dump(mode="json"),
+        rng_seed=experiment.rng_seed,
+        device=device.kind,
+        gpu=card.name,
+        arch=card.arch,
+        clock=clock_of(device),
+        version=provenance.version(),
+        commit_id=provenance.commit(),
+        machine=provenance.machine(),
+        status="running",
+        started_at=now(),
+    )
+
+
+def _fresh_seeds(
+    experiment: Experiment, archive: Archive, seedless: bool
+) -> tuple[tuple[Seed, ...], tuple[SeedNote, ...]]:
+    if seedless and not experiment.checked_task.seeds:
+        return (), ()
+    seeds, notes = starting_seeds(experiment.checked_task, ArchiveLibrary(archive))
+    limit = experiment.budget.evaluations
+    if limit is not None and limit < len(seeds):
+        raise SeedError(
+            f"budget.evaluations = {limit} does not even cover the {len(seeds)} seeds", "raise it or name fewer seeds"
+        )
+    return seeds, notes
