@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol, runtime_checkable
 
 from fitness.kernel import Kernel
 from fitness.outcome import Gate, Outcome
 from fitness.task import Task
+
+
+def never() -> bool:
+    """Whoever waits for results does not give up."""
+    return False
 
 
 class DeviceSpec(Protocol):
@@ -41,7 +46,9 @@ class Evaluator(Protocol):
     def worker_pids(self) -> tuple[int, ...]:
         """Process ids of the workers."""
 
-    def prepare(self, task: Task, kernels: Iterable[tuple[int, Kernel]]) -> Iterator[tuple[int, Prepared | Outcome]]:
+    def prepare(
+        self, task: Task, kernels: Iterable[tuple[int, Kernel]], *, stop: Callable[[], bool] = never
+    ) -> Iterator[tuple[int, Prepared | Outcome]]:
         """Gates 1 to 3 of each (n, kernel)."""
 
     def judge(
@@ -52,5 +59,9 @@ class Evaluator(Protocol):
         incumbent_us: float | None = None,
         *,
         full: bool = False,
+        stop: Callable[[], bool] = never,
     ) -> Iterator[tuple[int, Outcome]]:
-        """All gates up to `depth` of each (n, kernel); `full` runs the whole lists of the small run."""
+        """All gates up to `depth` of each (n, kernel); `full` runs the whole lists of the small run.
+
+        Once `stop` says True, what is in hand is given up and no more results come.
+        """

@@ -104,20 +104,34 @@ class _Round:
         session = self._session
         session.stage(Stage.PREPARE, len(numbers))
         keys = {}
-        for n, result in session.pool.prepare(session.task, self._jobs(numbers)):
+        for n, result in session.pool.prepare(session.task, self._jobs(numbers), stop=self._out_of_time):
             if isinstance(result, Outcome):
                 self._settle(n, result)
             else:
                 keys[n] = result.code_key
                 session.step()
+        self._check_time(len(keys) + sum(n in session.judged for n in numbers) < len(numbers))
         return keys
 
     def _judge(self, numbers: Sequence[int], keys: dict[int, str]) -> None:
         session = self._session
         session.stage(Stage.JUDGE, len(numbers))
         jobs = self._jobs(numbers)
-        for n, outcome in session.pool.judge(session.task, jobs, Gate.TIMING, self._incumbent_us, full=self._full):
+        for n, outcome in session.pool.judge(
+            session.task, jobs, Gate.TIMING, self._incumbent_us, full=self._full, stop=self._out_of_time
+        ):
             self._settle(n, dataclasses.replace(outcome, code_key=keys[n]))
+        self._check_time(any(n not in session.judged for n in numbers))
+
+    def _out_of_time(self) -> bool:
+        """Asked by the pool while it waits, so that no hanging worker holds a run beyond its time."""
+        return self._session.budget.exhausted_time() is not None
+
+    def _check_time(self, unfinished: bool) -> None:
+        """Raise OutOfTimeError where the pool gave up."""
+        kind = self._session.budget.exhausted_time()
+        if unfinished and kind is not None:
+            raise OutOfTimeError(kind)
 
     def _jobs(self, numbers: Sequence[int]) -> list[tuple[int, Kernel]]:
         return [(n, self._candidates[n].kernel) for n in numbers]

@@ -1,7 +1,9 @@
 """The pool of worker processes: hands requests to workers, watches their clocks, replaces the lost ones.
 
-An infrastructure fault (a killed or hanging worker, an unexpected exception) is no verdict: the request is
-tried once more in a fresh worker, then `PoolError` ends the run. What is the candidate's doing becomes its
+A killed or hanging worker, or an unexpected exception in one, is no verdict on a kernel: the request is tried
+once more in a fresh worker. If that fails too, the candidate is left aside as `Unsupported` with a finding
+"engine_defect", and the run goes on; only where one candidate after another ends so, or where the machine is
+at fault (a full disk, a broken installation), `PoolError` ends it. What is the candidate's doing becomes its
 outcome: a compilation that overruns its time, a compiler that dies or runs out of memory on it twice.
 """
 
@@ -9,16 +11,17 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 from types import TracebackType
 from typing import TypeVar, cast
 
+from evo.evaluator import never
 from fitness.compiler.cache import check_writable
 from fitness.evaluate import Prepared
 from fitness.kernel import Kernel
-from fitness.outcome import CompileFailed, Cost, Finding, Gate, LaunchFailed, Outcome, TimedOut
+from fitness.outcome import CompileFailed, Cost, Finding, Gate, LaunchFailed, Outcome, TimedOut, Unsupported
 from fitness.task import Task
 from fitness.worker import (
     Answer,
@@ -39,11 +42,13 @@ __all__ = ["CandidateLimits", "DeviceSpec", "Pool", "PoolError"]
 _START_S = 300.0
 _LOOK_AGAIN_S = 0.02  # how often at most the clocks of workers near a limit are read
 _ATTEMPTS = 2
+_ASK_S = 0.5  # how often whoever waits is asked whether to give up
+_DEFECTS_IN_A_ROW = 5  # candidates the engine fails on before it is taken to be broken
 _Result = TypeVar("_Result")
 
 
 class PoolError(RuntimeError):
-    """The infrastructure failed twice on one request, or workers cannot be started."""
+    """The machine is at fault, the engine fails on one candidate after another, or workers cannot be started."""
 
 
 @dataclass
@@ -125,6 +130,7 @@ class Pool:
         self.device, self.limits = device, limits or CandidateLimits()
         self._seats: list[_Seat] = []
         self._count = workers
+        self._defects = 0  # since the last candidate that had its answer
 
     def __enter__(self) -> Pool:
         for _ in range(self._count):
@@ -145,14 +151,16 @@ class Pool:
         """Process ids of the workers."""
         return tuple(seat.worker.pid for seat in self._seats)
 
-    def prepare(self, task: Task, kernels: Iterable[tuple[int, Kernel]]) -> Iterator[tuple[int, Prepared | Outcome]]:
+    def prepare(
+        self, task: Task, kernels: Iterable[tuple[int, Kernel]], *, stop: Callable[[], bool] = never
+    ) -> Iterator[tuple[int, Prepared | Outcome]]:
         """Gates 1 to 3 of each (n, kernel): (n, `Prepared` or the failure), as they complete.
 
         Raises:
             PoolError: see the class of that name.
         """
         jobs = [_Job(n, PrepareRequest(task, kernel)) for n, kernel in kernels]
-        return cast("Iterator[tuple[int, Prepared | Outcome]]", self._run(jobs))
+        return cast("Iterator[tuple[int, Prepared | Outcome]]", self._run(jobs, stop))
 
     def judge(
         self,
@@ -162,26 +170,28 @@ class Pool:
         incumbent_us: float | None = None,
         *,
         full: bool = False,
+        stop: Callable[[], bool] = never,
     ) -> Iterator[tuple[int, Outcome]]:
         """All gates up to `depth` of each (n, kernel): (n, outcome), as they complete.
 
-        Every confirmation gets a fresh worker process.
+        Every confirmation gets a fresh worker process. `stop` is asked twice a second: once it says True, what is
+        in hand is given up and no more results come, however long a worker hangs.
 
         Raises:
             PoolError: see the class of that name.
         """
         fresh = depth >= Gate.CONFIRMATION
         jobs = [_Job(n, JudgeRequest(task, kernel, depth, incumbent_us, full), fresh=fresh) for n, kernel in kernels]
-        return cast("Iterator[tuple[int, Outcome]]", self._run(jobs))
+        return cast("Iterator[tuple[int, Outcome]]", self._run(jobs, stop))
 
     # -- the loop -----------------------------------------------------------------------------------------------------
 
-    def _run(self, jobs: list[_Job]) -> Iterator[tuple[int, object]]:
+    def _run(self, jobs: list[_Job], stop: Callable[[], bool]) -> Iterator[tuple[int, object]]:
         if not self._seats:
             raise PoolError("the pool is not open; use `with Pool(...) as pool`")
         waiting, left = deque(jobs), len(jobs)
         try:
-            while left:
+            while left and not stop():
                 self._hand_out(waiting)
                 for job, result in self._turn(waiting):
                     left -= 1
@@ -213,9 +223,8 @@ class Pool:
     def _turn(self, waiting: deque[_Job]) -> list[tuple[_Job, object]]:
         """Wait for something to happen; give what was finished by it, requeue what failed."""
         patience_s = min(seat.left_s() for seat in self._seats)
-        ready = set(
-            wait([seat.worker.connection for seat in self._seats], timeout=min(max(patience_s, _LOOK_AGAIN_S), 3600.0))
-        )
+        timeout_s = min(max(patience_s, _LOOK_AGAIN_S), _ASK_S)
+        ready = set(wait([seat.worker.connection for seat in self._seats], timeout=timeout_s))
         finished = []
         for seat in self._seats:
             if seat.worker.connection in ready:
@@ -245,15 +254,18 @@ class Pool:
     def _understand(self, seat: _Seat, job: _Job, message: Message, waiting: deque[_Job]) -> tuple[_Job, object] | None:
         if isinstance(message, Answer):
             seat.job = None
+            self._defects = 0
             return job, message.result
         if isinstance(message, OutOfMemory):
             seat.job = None
             seat.replace()
-            return self._again(job, waiting, _out_of_memory(message.gate, self.limits), "")
+            return self._again(job, waiting, _out_of_memory(message.gate, self.limits))
         if isinstance(message, Fault):
             seat.job = None
             seat.replace()
-            return self._again(job, waiting, None, message.traceback)
+            if message.machine and job.attempts >= _ATTEMPTS:
+                raise PoolError(f"evaluating candidate {job.n} failed twice: {message.traceback}")
+            return self._again(job, waiting, _defect(message.gate, message.traceback))
         return None
 
     def _died(self, seat: _Seat, waiting: deque[_Job]) -> tuple[_Job, object] | None:
@@ -268,13 +280,12 @@ class Pool:
         seat.start()
         if job is None:
             return None
-        verdict = None
         if own_fault and stage == Gate.COMPILE:
-            verdict = _compiler_died(how, spent_s)
-        return self._again(job, waiting, verdict, f"worker process ended: {how}")
+            return self._again(job, waiting, _compiler_died(how, spent_s))
+        return self._again(job, waiting, _defect(stage or Gate.PARSE, f"worker process ended: {how}"))
 
     def _overrun(self, seat: _Seat, waiting: deque[_Job]) -> tuple[_Job, object] | None:
-        job, spent_s = seat.job, time.monotonic() - seat.started
+        job, spent_s, stage = seat.job, time.monotonic() - seat.started, seat.worker.stage
         compiling_too_long = seat.compile_left_s() <= 0.0
         if not seat.ready:
             raise PoolError(f"a worker process did not start within {_START_S:.0f} s: {seat.worker.kill()}")
@@ -284,16 +295,31 @@ class Pool:
             return None
         if compiling_too_long:
             return job, _compile_overrun(self.limits, spent_s)
-        return self._again(job, waiting, None, f"no answer within {spent_s:.1f} s")
+        return self._again(job, waiting, _defect(stage or Gate.PARSE, f"no answer within {spent_s:.1f} s"))
 
-    def _again(self, job: _Job, waiting: deque[_Job], verdict: Outcome | None, why: str) -> tuple[_Job, object] | None:
-        """Once more in a fresh worker; the second time the verdict, or PoolError where there is none."""
+    def _again(self, job: _Job, waiting: deque[_Job], verdict: Outcome) -> tuple[_Job, object] | None:
+        """Once more in a fresh worker; the second time the verdict.
+
+        Raises:
+            PoolError: the verdict is a defect of the engine, and so were the last ones.
+        """
         if job.attempts < _ATTEMPTS:
             waiting.append(job)
             return None
-        if verdict is not None:
-            return job, verdict
-        raise PoolError(f"evaluating candidate {job.n} failed twice: {why}")
+        if isinstance(verdict, Unsupported):
+            self._defects += 1
+            if self._defects >= _DEFECTS_IN_A_ROW:
+                why = verdict.findings[0].message
+                raise PoolError(f"the engine failed on {self._defects} candidates in a row, last on {job.n}: {why}")
+        return job, verdict
+
+
+def _defect(gate: Gate, why: str) -> Outcome:
+    """What is left of a candidate the engine fails on: it says nothing of the kernel."""
+    lines = why.strip().splitlines()
+    message = f"the engine failed on this kernel twice: {lines[-1][:300]}"
+    hint = "a defect of evo, not of the kernel: please report it with the kernel; the search leaves the kernel aside"
+    return Unsupported(gate, (Finding(gate, "engine_defect", message, None, hint),))
 
 
 def _out_of_memory(gate: Gate, limits: CandidateLimits) -> Outcome:

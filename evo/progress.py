@@ -1,13 +1,14 @@
 """What a person sees of a run: the first lines, live progress, and the table at the end.
 
 On a terminal progress is a block of four lines that stays in place (`LiveProgress`); anywhere else it is
-one plain line per generation (`PlainProgress`). The words are made by the pure functions here.
+one plain line per generation and, in long ones, one every 15 seconds (`PlainProgress`). The words are made by
+the pure functions here.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from evo.observer import BudgetLine, GenerationStats, RunInfo, RunSummary, ShapeRow, Stage, State
@@ -27,6 +28,7 @@ _DOING = {
     Stage.CONFIRM: "confirming the best",
 }
 _REFRESH_S = 0.25
+_PLAIN_S = 15.0
 
 
 def shape_text(shape: Mapping[str, int]) -> str:
@@ -106,6 +108,12 @@ def state_lines(state: State, clock: str) -> list[str]:
     ]
 
 
+def working_line(state: State, clock: str) -> str:
+    """Where a run stands within a generation, in one line."""
+    doing, _, best, left = state_lines(state, clock)
+    return f"{doing}; judged {state.judged} of {state.planned} planned, valid {state.valid}; {best}; {left}"
+
+
 def best_text(state: State, clock: str) -> str:
     """The best so far in one line."""
     best = state.best
@@ -143,15 +151,24 @@ def event_line(kind: str, data: Mapping[str, object]) -> str:
 
 
 class PlainProgress:
-    """Lines for a log: the start, each generation, what is worth saying aloud."""
+    """Lines for a log: the start, each generation and now and then what it is at, what is worth saying aloud.
 
-    def __init__(self, console: Console, model_hint: str) -> None:
+    Args:
+        console: where the lines go.
+        model_hint: how to add a model.
+        seconds: a monotonic clock.
+    """
+
+    def __init__(self, console: Console, model_hint: str, seconds: Callable[[], float] = time.monotonic) -> None:
         self.console = console
         self.model_hint = model_hint
         self.clock = ""
+        self._seconds = seconds
+        self._said_at = seconds()
 
     def line(self, text: str) -> None:
         """Write one line as it is, never wrapped."""
+        self._said_at = self._seconds()
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def on_start(self, info: RunInfo) -> None:
@@ -161,10 +178,14 @@ class PlainProgress:
             self.line(text)
 
     def on_stage(self, state: State) -> None:
-        """Nothing: a log has a line per generation."""
+        """One line, if there has been none for a while."""
+        if self._seconds() - self._said_at >= _PLAIN_S:
+            self.line(working_line(state, self.clock))
 
     def on_judged(self, judged: Judged, state: State) -> None:
-        """Nothing: a log has a line per generation."""
+        """One line, if there has been none for a while."""
+        del judged
+        self.on_stage(state)
 
     def on_event(self, kind: str, data: Mapping[str, object]) -> None:
         """Say events aloud, migrations excepted."""

@@ -26,7 +26,7 @@ from fitness.task import Task
 from fitness.triage import SUGGESTIONS
 
 #: Part of every code key: raise it whenever the same code could get another verdict.
-PROTOCOL: Final = "1"
+PROTOCOL: Final = "2"
 
 
 def code_key(kernel: Kernel, task: Task, programs: Sequence[Program]) -> str:

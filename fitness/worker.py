@@ -23,6 +23,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO
 
+from fitness.compiler.nvrtc import NvrtcError
 from fitness.devices import open_device
 from fitness.devices.device import Device
 from fitness.gpu import load
@@ -58,8 +59,8 @@ class CandidateLimits:
         steps: warp instructions of one simulated run; beyond, it has `TimedOut`.
         run_s: wall seconds of one launch on a GPU.
         memory_bytes: address space of a worker process.
-        worker_s: CPU seconds of one whole evaluation; beyond, it is an infrastructure fault.
-        hang_s: wall seconds of the same; beyond, the worker hangs: an infrastructure fault.
+        worker_s: CPU seconds of one whole evaluation; beyond, it is a defect of the engine.
+        hang_s: wall seconds of the same; beyond, the worker hangs: a defect too.
     """
 
     compile_s: float = 30.0
@@ -120,9 +121,15 @@ class OutOfMemory:
 
 @dataclass(frozen=True)
 class Fault:
-    """An unexpected exception: a defect of the engine or the machine, with its traceback."""
+    """An unexpected exception at this gate, with its traceback: a defect of the engine.
 
+    `machine`: a fault of the machine or the installation instead (a full disk, a missing library), which every
+    candidate would meet.
+    """
+
+    gate: Gate
     traceback: str
+    machine: bool
 
 
 Message = Ready | Entered | Answer | OutOfMemory | Fault
@@ -279,8 +286,8 @@ def _answer(request: Request, device: Device, limits: CandidateLimits, connectio
             )
     except MemoryError:
         return OutOfMemory(stage)
-    except Exception:  # noqa: BLE001 -- the sandbox boundary: whatever it is, the parent must hear of it
-        return Fault(traceback.format_exc())
+    except Exception as error:  # noqa: BLE001 -- the sandbox boundary: whatever it is, the parent must hear of it
+        return Fault(stage, traceback.format_exc(), isinstance(error, OSError | ImportError | NvrtcError))
     return Answer(result)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from evo.evaluator import never
 from evo.experiment import Experiment
 from evo.observer import GenerationStats, RunInfo, RunSummary, State
 from fitness.kernel import Kernel, parse_kernel
@@ -137,8 +138,10 @@ class FakePool:
     def worker_pids(self) -> tuple[int, ...]:
         return tuple(range(self.workers))
 
-    def prepare(self, task: Task, kernels: Iterable[tuple[int, Kernel]]) -> Iterator[tuple[int, Prepared | Outcome]]:
-        del task
+    def prepare(
+        self, task: Task, kernels: Iterable[tuple[int, Kernel]], *, stop: Callable[[], bool] = never
+    ) -> Iterator[tuple[int, Prepared | Outcome]]:
+        del task, stop
         for n, candidate in self._order(kernels):
             self._call("prepare", n)
             yield n, self._compiled(candidate)
@@ -151,7 +154,9 @@ class FakePool:
         incumbent_us: float | None = None,
         *,
         full: bool = False,
+        stop: Callable[[], bool] = never,
     ) -> Iterator[tuple[int, Outcome]]:
+        del stop
         what = "confirm" if depth is Gate.CONFIRMATION else "judge full" if full else "judge"
         for n, candidate in self._order(kernels):
             self._call(what, n)

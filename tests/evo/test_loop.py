@@ -16,6 +16,7 @@ import mutations
 import seeds
 from evo.archive import Archive, Refused
 from evo.errors import ArchiveError, BaselineError, ResumeError, SeedError
+from evo.evaluator import never
 from evo.loop import run_experiment
 from evo.merit import fitness_us
 from fitness.outcome import Gate
@@ -424,9 +425,10 @@ def test_incumbents_and_depths_are_those_of_the_contract() -> None:
             incumbent_us: float | None = None,
             *,
             full: bool = False,
+            stop: Any = never,
         ) -> Any:
             seen.append((depth, incumbent_us, full))
-            return super().judge(task, kernels, depth, incumbent_us, full=full)
+            return super().judge(task, kernels, depth, incumbent_us, full=full, stop=stop)
 
     with Archive.memory() as archive:
         summary = run_experiment(fakes.experiment(), archive, pool=Recording())
@@ -434,3 +436,35 @@ def test_incumbents_and_depths_are_those_of_the_contract() -> None:
     assert seen[:2] == [(Gate.TIMING, None, True)] * 2
     assert [us for _, us, _ in seen[2:6]] == bests[:4]
     assert seen[-1] == (Gate.CONFIRMATION, None, True)
+
+
+@pytest.mark.parametrize("where", ["prepare", "judge"])
+def test_a_pool_that_hangs_ends_with_the_time_of_the_run(where: str) -> None:
+    seconds = iter(range(10_000))
+
+    class Hanging(fakes.FakePool):
+        def prepare(self, task: Any, kernels: Any, *, stop: Any = never) -> Any:
+            return (
+                self.hang(super().prepare(task, kernels), stop)
+                if where == "prepare"
+                else super().prepare(task, kernels)
+            )
+
+        def judge(self, task: Any, kernels: Any, *rest: Any, full: bool = False, stop: Any = never) -> Any:
+            results = super().judge(task, kernels, *rest, full=full)
+            return results if full or where == "prepare" else self.hang(results, stop)
+
+        def hang(self, results: Any, stop: Any) -> Any:
+            for n, result in results:
+                if n >= 4:  # the second candidate of the first generation never ends
+                    while not stop():
+                        pass
+                    return
+                yield n, result
+
+    with Archive.memory() as archive:
+        experiment = fakes.experiment(budget={"minutes": 20})
+        summary = run_experiment(experiment, archive, pool=Hanging(), clock=lambda: float(next(seconds)))
+        assert (summary.status, summary.reason) == ("stopped", "budget of minutes spent")
+        assert archive.runs()[0].status == "stopped"
+    assert summary.best is not None

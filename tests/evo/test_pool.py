@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -19,6 +20,7 @@ from fitness.outcome import Gate, Outcome, Timed
 from tests.fitness.fakes import DENSE, MisbehavingDevice, NumpyDevice, dense_kernel, gemm_task
 
 TASK = gemm_task()
+VARIANTS = tuple(itertools.product((32, 64, 128), (1, 2)))
 SPEC = DeviceSpec("tests.fitness.fakes:MisbehavingDevice", "H200")
 # Twice as many instantiations at each of 26 levels: more than any compiler has time or memory for.
 BOMB = DENSE.replace(
@@ -100,16 +102,33 @@ def test_what_a_worker_prints_never_reaches_the_pipe(shared: Pool, capfd: pytest
     assert capfd.readouterr().out == ""
 
 
-def test_an_unexpected_exception_is_a_pool_error_with_its_traceback() -> None:
+@pytest.mark.parametrize(
+    ("shared_bytes", "why"),
+    [(2, "ValueError: a defect of the engine"), (1, "SIGKILL"), (3, "no answer within")],
+    ids=["exception", "killed", "hangs"],
+)
+def test_what_the_engine_fails_on_twice_is_left_aside_and_the_others_go_on(shared_bytes: int, why: str) -> None:
+    kernels = [(n, dense_kernel(BM=bm)) for n, bm in enumerate((32, 64, 128))]
+    with Pool(SPEC, 1, CandidateLimits(hang_s=4.0)) as pool:
+        judged = dict(pool.judge(TASK, [*kernels, (7, dense_kernel(SHARED=shared_bytes)), (8, dense_kernel())]))
+        assert [judged[n].kind for n in (0, 1, 2, 8)] == ["Timed"] * 4
+        (finding,) = judged[7].findings
+        assert (judged[7].kind, judged[7].stage) == ("Unsupported", Gate.SMALL_RUN)
+        assert (finding.kind, finding.gate) == ("engine_defect", Gate.SMALL_RUN)
+        assert why in finding.message
+
+
+def test_an_engine_that_fails_on_everything_is_a_pool_error() -> None:
+    kernels = [(n, dense_kernel(SHARED=2, BM=bm, UNROLL=unroll)) for n, (bm, unroll) in enumerate(VARIANTS)]
+    with Pool(SPEC, 2) as pool, pytest.raises(PoolError, match=r"5 candidates in a row.*a defect of the engine"):
+        list(pool.judge(TASK, kernels))
+
+
+def test_a_fault_of_the_machine_is_a_pool_error_with_its_traceback() -> None:
     with Pool(SPEC, 1) as pool:
-        with pytest.raises(PoolError, match="a defect of the engine"):
-            one(pool, SHARED=2)
+        with pytest.raises(PoolError, match=r"candidate 7 failed twice: (?s:.*)No space left on device"):
+            one(pool, SHARED=7)
         assert isinstance(one(pool), Timed)  # and the pool can still be used
-
-
-def test_a_worker_killed_twice_is_a_pool_error() -> None:
-    with Pool(SPEC, 1) as pool, pytest.raises(PoolError, match=r"candidate 7 .*SIGKILL"):
-        one(pool, SHARED=1)
 
 
 def test_a_worker_killed_once_is_replaced_unnoticed() -> None:
@@ -125,9 +144,14 @@ def test_a_worker_killed_once_is_replaced_unnoticed() -> None:
         assert gone(before)
 
 
-def test_a_hanging_worker_is_killed_and_tried_once_more() -> None:
-    with Pool(SPEC, 1, CandidateLimits(hang_s=4.0)) as pool, pytest.raises(PoolError, match="no answer within 4"):
-        one(pool, SHARED=3)
+def test_who_has_had_enough_does_not_wait_for_a_hanging_worker() -> None:
+    with Pool(SPEC, 1) as pool:
+        assert isinstance(one(pool), Timed)
+        started = time.monotonic()
+        kernels = [(1, dense_kernel(SHARED=3)), (2, dense_kernel())]
+        assert list(pool.judge(TASK, kernels, stop=lambda: time.monotonic() > started + 0.5)) == []
+        assert time.monotonic() < started + 30  # a slow machine; the worker would sleep for ten minutes
+        assert isinstance(one(pool), Timed)
 
 
 def test_memory_exhausted_by_a_run_is_the_candidates_doing() -> None:
@@ -184,7 +208,8 @@ def test_no_workers_is_a_mistake() -> None:
 
 
 PARENT = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs inherit that it is ignored
 from evo.pool import DeviceSpec, Pool
 from tests.fitness.fakes import dense_kernel, gemm_task
 with Pool(DeviceSpec("tests.fitness.fakes:MisbehavingDevice", "H200"), 2) as pool:

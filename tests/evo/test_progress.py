@@ -177,6 +177,23 @@ def test_plain_progress_is_one_line_per_generation() -> None:
     assert "\x1b" not in text.getvalue()
 
 
+def test_plain_progress_says_every_quarter_of_a_minute_what_it_is_at() -> None:
+    now = 100.0
+    out, text = console()
+    watcher = progress.PlainProgress(out, "hint", seconds=lambda: now)
+    watcher.on_start(INFO)
+    before = len(text.getvalue().splitlines())
+    for second in range(40):
+        now = 100.0 + second
+        watcher.on_stage(dataclasses.replace(STATE, judged=second))
+    lines = text.getvalue().splitlines()[before:]
+    assert lines == [
+        f"generation 3/8, judging 5/16; judged {judged} of 64 planned, valid 40; best 12.3 us modelled (#45, tune): "
+        "1.93x baseline, 1.21x best seed, 61 % of floor; 52 per minute; left: 132 evaluations, 2.8 min"
+        for judged in (15, 30)
+    ]
+
+
 def test_live_progress_shows_the_block_and_gives_the_terminal_back() -> None:
     out, text = console(terminal=True)
     watcher = progress.LiveProgress(out, "hint")

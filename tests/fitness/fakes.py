@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import time
@@ -32,7 +33,7 @@ args   = ["W.values", "X", "Y", "M", "N", "K", "ldx", "ldy"]
 
 [params]
 BM     = { values = [32, 64, 128, 2048], default = 64 }
-SHARED = { values = [0, 1, 2, 3, 4, 5, 6, 300000], default = 0 }
+SHARED = { values = [0, 1, 2, 3, 4, 5, 6, 7, 300000], default = 0 }
 UNROLL = { values = [1, 2, 4], default = 1 }
 ---*/
 #include <cuda_fp16.h>
@@ -120,6 +121,8 @@ class MisbehavingDevice(NumpyDevice):
                 threads = os.environ.get("OPENBLAS_NUM_THREADS")
                 told = Finding(Gate.SMALL_RUN, "environment", f"{secrets} {threads}")
                 return Execution({}, {}, (told,), "unsupported")
+            case 7:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             case 6:
                 print("not for the pipe", flush=True)  # noqa: T201 -- stdout is what is tested
                 os.write(1, b"nor this")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 
@@ -16,6 +16,7 @@ from evo.cli import jobs
 from evo.cli.boundary import INTERRUPTED
 from evo.cli.experiments import find
 from evo.cli.group import cli
+from evo.evaluator import never
 from evo.pool import CandidateLimits, DeviceSpec
 from evo.report.folder import run_folder, write_run_folder
 from fitness import gpu as gpus
@@ -46,8 +47,10 @@ class InstantPool:
     def worker_pids(self) -> tuple[int, ...]:
         return tuple(range(self.workers))
 
-    def prepare(self, task: Task, kernels: Iterable[tuple[int, Kernel]]) -> Iterator[tuple[int, Prepared | Outcome]]:
-        del task
+    def prepare(
+        self, task: Task, kernels: Iterable[tuple[int, Kernel]], *, stop: Callable[[], bool] = never
+    ) -> Iterator[tuple[int, Prepared | Outcome]]:
+        del task, stop
         for n, kernel in kernels:
             yield n, Prepared(kernel.id)
 
@@ -59,8 +62,9 @@ class InstantPool:
         incumbent_us: float | None = None,
         *,
         full: bool = False,
+        stop: Callable[[], bool] = never,
     ) -> Iterator[tuple[int, Outcome]]:
-        del incumbent_us, full
+        del incumbent_us, full, stop
         card = gpus.load(self.device.gpu)
         for n, kernel in kernels:
             if self.interrupt_at is not None and type(self).judged >= self.interrupt_at:
