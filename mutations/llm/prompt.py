@@ -120,6 +120,11 @@ def kernel_section(label: str, judged: Judged) -> Section:
 
 def format_sections(task: Task, names: Sequence[str]) -> list[Section]:
     """Layout, worked example and strategy card of the first format, the layout of the others, the rest by name."""
+    return list(_format_sections(task, tuple(names), describe.usable_formats(task)))
+
+
+@functools.lru_cache(maxsize=64)
+def _format_sections(task: Task, names: tuple[str, ...], usable: tuple[str, ...]) -> tuple[Section, ...]:
     sections = []
     for place, name in enumerate(names):
         facts = describe.format_facts(task, name)
@@ -129,10 +134,10 @@ def format_sections(task: Task, names: Sequence[str]) -> list[Section]:
             example = render("format_example", name=name, lines=facts["example"])
             sections.append(Section("worked example", example))
             sections.append(Section("strategy", f"## Strategy for {name}\n{card(name)}"))
-    rest = {name: describe.format_summary(name) for name in describe.usable_formats(task) if name not in names}
+    rest = {name: describe.format_summary(name) for name in usable if name not in names}
     if rest:
         sections.append(Section("other formats", render("other_formats", formats=rest)))
-    return sections
+    return tuple(sections)
 
 
 def inspiration_section(name: str, judged: Judged, note: str = "") -> Section:

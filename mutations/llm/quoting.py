@@ -7,11 +7,13 @@ from typing import Final
 
 _PATH = re.compile(r"(?<![\w./<:\"])(?:~|/[\w.@+-]+)(?:/[\w.@+-]+)+")
 _LONGEST: Final = 400
+# Control and format characters (terminal escapes, bidirectional overrides, zero widths) and lone surrogates.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
 
 
 def quoted(text: str) -> str:
     """A block of text that cannot end the fence it stands in; tabs and line breaks stay, other controls go."""
-    kept = "".join(c if c.isprintable() or c in "\n\t" else "?" for c in text.replace("\r\n", "\n"))
+    kept = _CONTROL.sub("?", text.replace("\r\n", "\n"))
     return kept.replace("```", "'''").replace("~~~", "'''").rstrip()
 
 

@@ -92,8 +92,15 @@ def tokens_for(asked: dict[str, Any]) -> dict[str, int]:
 
 
 def good(asked: dict[str, Any]) -> Answer:
-    """A fitting child."""
-    return raw(json.dumps(completion(child_text(asked), usage=tokens_for(asked))))
+    """A fitting child; a word of the reviewer, or a plan, where that is what is asked for."""
+    last = asked["messages"][-1]["content"]
+    if last.startswith("Review kernel B"):
+        text = "ACCEPT" if tokens_for(asked)["prompt_tokens"] % 3 else "REJECT: the tail is not guarded"
+    elif last.startswith("You plan an evolutionary search"):
+        text = "Work on the first shape. Stop trying A = 1."
+    else:
+        text = child_text(asked)
+    return raw(json.dumps(completion(text, usage=tokens_for(asked))))
 
 
 class Server:
