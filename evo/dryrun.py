@@ -59,7 +59,7 @@ def forecast(experiment: Experiment, gpu: Gpu, pool: Pool) -> Forecast:
         EvoError: no usable seed, or a baseline that is not valid.
     """
     task = experiment.checked_task
-    seeds, notes = starting_seeds(task)
+    seeds, notes = starting_seeds(task, arch=gpu.arch)
     baseline = baseline_kernel(task)
     kernels: list[tuple[int, Kernel]] = [(n, seed.kernel) for n, seed in enumerate((*seeds, baseline))]
     started = time.monotonic()

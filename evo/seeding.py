@@ -10,6 +10,7 @@ import seeds
 from evo.errors import BaselineError, SeedError
 from evo.observer import SeedNote
 from fitness.kernel import Kernel, KernelError, load_kernel
+from fitness.kernel_fit import arch_violation
 from fitness.task import Task
 from mutations.operator import Judged, Library
 
@@ -30,12 +31,15 @@ class Seed:
     kernel: Kernel
 
 
-def starting_seeds(task: Task, library: Library | None = None) -> tuple[tuple[Seed, ...], tuple[SeedNote, ...]]:
+def starting_seeds(
+    task: Task, library: Library | None = None, *, arch: str = ""
+) -> tuple[tuple[Seed, ...], tuple[SeedNote, ...]]:
     """Kernels to start from, in the order of `task.seeds`, each once.
 
     Args:
         task: what is to be computed.
         library: where "archive:similar" looks; None skips it.
+        arch: of the card ("sm_90a"); kernels written for others are dropped. "": any.
 
     Returns:
         The seeds kept, and a note on every one considered.
@@ -47,7 +51,7 @@ def starting_seeds(task: Task, library: Library | None = None) -> tuple[tuple[Se
     notes = []
     for pattern in task.seeds:
         for seed in _matching(pattern, task, library):
-            why = _objection(seed.kernel, task, kept)
+            why = _objection(seed.kernel, task, kept, arch)
             notes.append(SeedNote(seed.name, why))
             if why is None:
                 kept[seed.kernel.id] = seed
@@ -122,12 +126,14 @@ def _known() -> str:
     return f"known: {', '.join(names)}; or the path of a .cu file"
 
 
-def _objection(kernel: Kernel, task: Task, kept: dict[str, Seed]) -> str | None:
+def _objection(kernel: Kernel, task: Task, kept: dict[str, Seed], arch: str) -> str | None:
     """Why a kernel cannot be a seed of this task, or None."""
     if kernel.id in kept:
         return f"the same as {kept[kernel.id].name}"
     why = task.unsupported(kernel.format)
     if why:
         return why
+    if arch and (elsewhere := arch_violation(kernel, arch)):
+        return elsewhere.message
     violations = task.domain_violations(kernel)
     return violations[0].message if violations else None

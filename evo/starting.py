@@ -38,7 +38,7 @@ def new(experiment: Experiment, archive: Archive, device: DeviceSpec, *, seedles
     Raises:
         SeedError: no start is possible.
     """
-    seeds, notes = _fresh_seeds(experiment, archive, seedless)
+    seeds, notes = _fresh_seeds(experiment, archive, device, seedless)
     return Start(archive.add_run(_record(experiment, device)), seeds, notes)
 
 
@@ -52,7 +52,7 @@ def resumed(experiment: Experiment, archive: Archive, device: DeviceSpec, *, see
     record = resuming.find(archive, experiment, device.kind, gpus.load(device.gpu).name)
     seeds, notes = resuming.archived_seeds(archive, record.id)
     if not seeds:  # it ended before its first candidates
-        seeds, notes = _fresh_seeds(experiment, archive, seedless or bool(archive.entries(record.id)))
+        seeds, notes = _fresh_seeds(experiment, archive, device, seedless or bool(archive.entries(record.id)))
     return Start(record, seeds, notes)
 
 
@@ -97,11 +97,11 @@ def _record(experiment: Experiment, device: DeviceSpec) -> RunRecord:
 
 
 def _fresh_seeds(
-    experiment: Experiment, archive: Archive, seedless: bool
+    experiment: Experiment, archive: Archive, device: DeviceSpec, seedless: bool
 ) -> tuple[tuple[Seed, ...], tuple[SeedNote, ...]]:
     if seedless and not experiment.checked_task.seeds:
         return (), ()
-    seeds, notes = starting_seeds(experiment.checked_task, ArchiveLibrary(archive))
+    seeds, notes = starting_seeds(experiment.checked_task, ArchiveLibrary(archive), arch=gpus.load(device.gpu).arch)
     limit = experiment.budget.evaluations
     if limit is not None and limit < len(seeds):
         raise SeedError(

@@ -33,6 +33,7 @@ from fitness.devices.device import (
 )
 from fitness.inputs import Case, full_runs, small_runs
 from fitness.kernel import Kernel
+from fitness.kernel_fit import arch_violation
 from fitness.outcome import (
     CompileFailed,
     Cost,
@@ -176,6 +177,8 @@ class _Evaluation:
         violations = self.task.domain_violations(self.kernel)
         if violations:
             return Rejected(Gate.PARSE, violations)
+        if elsewhere := arch_violation(self.kernel, self.device.gpu.arch):
+            return Rejected(Gate.PARSE, (elsewhere,))
         self.enter(Gate.SCREEN)
         found = screen(self.kernel)
         if any(finding.severity == "error" for finding in found):

@@ -138,6 +138,7 @@ class Header:
     dtypes: tuple[str, ...] = ()
     out_dtypes: tuple[str, ...] = ()
     layouts: tuple[str, ...] = ()
+    archs: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
     workspaces: tuple[Workspace, ...] = ()
     tensormaps: tuple[TensorMap, ...] = ()

@@ -30,6 +30,7 @@ _FLAGS: Final = (
     re.compile(r"--?(fmad|ftz|prec-div|prec-sqrt)=(true|false)\Z"),
     re.compile(r"--?extra-device-vectorization\Z"),
 )
+_ARCH = re.compile(r"sm_\d{2,3}[af]?")
 _FLAG_HELP: Final = (
     "allowed: --use_fast_math, --maxrregcount=N, --fmad=, --ftz=, --prec-div=, --prec-sqrt= (true or false), "
     "--extra-device-vectorization"
@@ -92,7 +93,7 @@ class _Reader:
 
     def header(self, data: Mapping[str, Any]) -> Header:
         self.known(data, "", ("about", "format", "require", "constraints", "atomics", "align", "dtypes",
-                              "out_dtypes", "layouts", "options",
+                              "out_dtypes", "layouts", "archs", "options",
                               "workspace", "launch", "tensormap", "params"))  # fmt: skip
         params = self.params(self.typed(data, "params", dict, {}))
         launches = tuple(self.launch(i, table) for i, table in enumerate(self.tables(data, "launch")))
@@ -110,6 +111,7 @@ class _Reader:
             dtypes=self.listed(data, "dtypes", DTYPES),
             out_dtypes=self.listed(data, "out_dtypes", DTYPES),
             layouts=self.listed(data, "layouts", ("col", "row")),
+            archs=self.archs(data),
             options=self.options(data),
             workspaces=tuple(self.workspace(i, table) for i, table in enumerate(self.tables(data, "workspace"))),
             tensormaps=tuple(self.tensormap(i, table) for i, table in enumerate(self.tables(data, "tensormap"))),
@@ -193,6 +195,13 @@ class _Reader:
         for value in values:
             if value not in known:
                 raise self.error(key, f"{value!r} is not known", nearest(value, known))
+        return values
+
+    def archs(self, data: Mapping[str, Any]) -> tuple[str, ...]:
+        values = self.strings(data, "archs")
+        for value in values:
+            if not _ARCH.fullmatch(value):
+                raise self.error("archs", f"{value!r} is no architecture", 'write one as NVRTC names it, "sm_90a"')
         return values
 
     def options(self, data: Mapping[str, Any]) -> tuple[str, ...]:

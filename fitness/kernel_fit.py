@@ -48,6 +48,15 @@ def check_kernel(
     )
 
 
+def arch_violation(kernel: Kernel, arch: str) -> Finding | None:
+    """The header lists the architectures the code is written for, and `arch` ("sm_80") is none of them."""
+    archs = kernel.header.archs
+    if not archs or arch in archs:
+        return None
+    message = f"the code is written for {', '.join(archs)}, not for {arch}"
+    return _finding(kernel, "archs", "unsupported_arch", message, "choose another kernel or another card")
+
+
 def _finding(
     kernel: Kernel, key: str, kind: str, message: str, suggestion: str, shape: Mapping[str, int] | None = None
 ) -> Finding:

@@ -25,6 +25,11 @@ __host__ __device__ constexpr T cdiv(T a, T b) {
     return (a + b - 1) / b;
 }
 
+template <typename T>
+__host__ __device__ constexpr T larger(T a, T b) {
+    return a > b ? a : b;
+}
+
 // Address of a shared-memory object in the shared window, as PTX operands want it.
 __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
     return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));

@@ -45,6 +45,15 @@ def test_own_files_and_globs_in_order_each_once(tmp_path: Path) -> None:
     assert [note.dropped for note in notes] == [None, f"the same as {one}", None]
 
 
+def test_code_written_for_another_architecture_is_dropped_with_the_reason(tmp_path: Path) -> None:
+    text = fakes.source("fast").replace("[[launch]]", 'archs = ["sm_90a"]\n[[launch]]', 1)
+    hopper, any_card = written(tmp_path, "h.cu", text), written(tmp_path, "any.cu", fakes.source("slow"))
+    seeds, notes = starting_seeds(task(hopper, any_card), arch="sm_80")
+    assert [seed.kernel.header.about for seed in seeds] == ["slow"]
+    assert notes[0].dropped == "archs: the code is written for sm_90a, not for sm_80"
+    assert len(starting_seeds(task(hopper, any_card), arch="sm_90a")[0]) == 2
+
+
 def test_a_format_that_cannot_store_the_operand_is_dropped_with_the_reason(tmp_path: Path) -> None:
     fits = written(tmp_path, "a.cu", fakes.source("fast"))
     other = written(tmp_path, "b.cu", fakes.source("slow"))

@@ -53,6 +53,7 @@ def test_the_template_is_good() -> None:
         ("align  = 16", 'align = "16"', 3, ["is not an integer"]),
         ("align  = 16", "align = true", 3, ["is not an integer"]),
         ("align  = 16", 'dtypes = ["float61"]', 3, ["dtypes: 'float61' is not known", "did you mean 'float16'?"]),
+        ("align  = 16", 'archs = ["hopper"]', 3, ["archs: 'hopper' is no architecture", "sm_90a"]),
         ("align  = 16", 'layouts = ["column"]', 3, ["layouts: 'column' is not known"]),
         ("-maxrregcount=64", "-I/etc", 4, ["options: compile flag '-I/etc' is not allowed", "--use_fast_math"]),
         ("-maxrregcount=64", "--fmad=maybe", 4, ["not allowed"]),

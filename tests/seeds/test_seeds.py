@@ -68,7 +68,7 @@ def random_params(candidate: Kernel, rng: np.random.Generator) -> dict[str, int]
 
 
 def test_the_library_has_every_seed_of_the_design() -> None:
-    sparse = ["dense_mma", "mma_sp", "mma_sp_fragment", "scalar", "shared", "vector"]
+    sparse = ["dense_mma", "mma_sp", "mma_sp_fragment", "scalar", "shared", "vector", "wgmma_sp"]
     assert [f"nm24_{idea}" for idea in sparse] == SPMM
     assert GEMM == ["dense_mma_pipelined", "dense_naive", "dense_tiled"]
 
@@ -98,8 +98,14 @@ def test_headers_say_what_the_seed_is_and_what_can_be_tuned(name: str) -> None:
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_89", "sm_90a"])
 @pytest.mark.parametrize("name", [f"spmm/{stem}" for stem in SPMM] + [f"gemm/{stem}" for stem in GEMM])
-def test_seeds_compile_for_every_architecture(name: str, arch: str) -> None:
+def test_seeds_compile_for_every_architecture_they_are_written_for(name: str, arch: str, nm24: Task) -> None:
     seed = kernel(name)
+    if arch not in (seed.header.archs or (arch,)):
+        card = {"sm_80": "A100", "sm_89": "L40S"}[arch]
+        outcome = judge(seed, nm24, open_device("simulator", fitness.gpu.load(card)), depth=Gate.COMPILE)
+        assert [finding.kind for finding in outcome.findings] == ["unsupported_arch"]
+        assert arch in outcome.findings[0].message
+        return
     compiled = compile_source(seed.source, defines=seed.defines, flags=seed.header.options, arch=arch)
     assert not isinstance(compiled, CompileError), compiled
     assert not compiled.warnings
@@ -164,6 +170,20 @@ def test_seeds_are_right_all_over_their_space(name: str, nm24: Task, device: Dev
     candidate = seed.with_params(random_params(seed, rng))
     outcome = small_runs(candidate, nm24, device, full=False)
     assert outcome.valid, (candidate.params, outcome.findings)
+    assert not [finding for finding in outcome.findings if finding.severity == "error"]
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"WG": 2, "BN": 32, "KB": 2, "SPLITK": 2, "SMALL_N": 0},  # odd numbers of k64 blocks, rows past M
+        {"WG": 1, "BN": 64, "KB": 1, "SPLITK": 4, "STAGES": 2, "SMALL_N": 0},  # a split without work
+        {"S_MT": 4, "S_BN": 16, "S_KB": 4, "SMALL_N": 128},
+    ],
+)
+def test_rings_clusters_and_their_tails_are_right(params: dict[str, int], nm24: Task, device: Device) -> None:
+    outcome = small_runs(kernel("spmm/nm24_wgmma_sp").with_params(params), nm24, device, full=False)
+    assert outcome.valid, outcome.findings
     assert not [finding for finding in outcome.findings if finding.severity == "error"]
 
 
