@@ -31,3 +31,17 @@ def calls_of(archive: Archive, run_id: str) -> list[Call]:
     with connection.guarded(archive.path):
         rows = archive.database.query(f"select {_COLUMNS} from llm_calls where run_id = ? order by id", [run_id])
         return [Call(**row) for row in rows]
+
+
+def calls_for(archive: Archive, run_id: str, n: int) -> list[Call]:
+    """Calls of one candidate, in order, without the rest of the run.
+
+    Raises:
+        ArchiveError: the file cannot be read.
+    """
+    with connection.guarded(archive.path):
+        where = "run_id = ? and n = ? order by id"
+        return [
+            Call(**row)
+            for row in archive.database.query(f"select {_COLUMNS} from llm_calls where {where}", [run_id, n])
+        ]

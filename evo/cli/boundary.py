@@ -1,6 +1,7 @@
 """Where errors end: every mistake a user can make becomes one clear line and an exit code.
 
-Exit codes: 0 done, 1 an error with one line on stderr, 2 wrong usage of a command, 130 interrupted.
+Exit codes: 0 done, 1 an error with one line on stderr, 2 wrong usage of a command, 3 paused to ask a person,
+130 interrupted.
 A traceback is only ever a bug of evo.
 """
 
@@ -15,6 +16,7 @@ import click
 from evo.errors import EvoError, ExperimentError
 
 INTERRUPTED = 130
+PAUSED = 3
 """Exit code after Ctrl-C, as shells have it (128 + SIGINT)."""
 
 _DISK = {

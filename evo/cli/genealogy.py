@@ -8,9 +8,11 @@ from dataclasses import dataclass
 import click
 
 from evo.archive import Archive
+from evo.archive.calls import calls_for
 from evo.cli.options import plain
 from evo.lineage import Blame, Branch, Difference, Lineage, Node, Share, Step, resolve
 from evo.lineage.graphs import node_json, step_json
+from evo.llm.costs import cost_of, cost_text
 from evo.progress import shape_text, time_text
 from evo.report.history import title_of
 
@@ -194,7 +196,8 @@ def _step_lines(step: Step, with_diff: bool) -> list[str]:
     origin = " and ".join(f"#{parent}" for parent in node.plan.parents)
     head = f"#{node.n}".ljust(6) + f"{node.plan.operator}, generation {node.plan.generation}"
     head += f", of {origin}" if origin else ""
-    head += f", by {node.model}" if node.model else ""
+    if node.model:
+        head += f", by {node.model} ({cost_text(cost_of(calls_for(node.archive, node.run_id, node.n)))})"
     times = ", ".join(time_text(timing.time_us) for timing in node.timings)
     if times:
         times += f"; {node.speedup:.2f}x baseline" if node.speedup is not None else ""

@@ -12,18 +12,20 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-import mutations
 from evo import dryrun
 from evo.archive import Archive
-from evo.cli.boundary import INTERRUPTED
+from evo.cli.boundary import INTERRUPTED, PAUSED
 from evo.cli.experiments import find
 from evo.errors import EvoError
 from evo.experiment import BudgetSection, Experiment
+from evo.llm.connect import HINT, connect
+from evo.llm.costs import costs_json, costs_line, costs_of
 from evo.loop import run_experiment
 from evo.observer import Observer, RunSummary, Silent
 from evo.pool import CandidateLimits, DeviceSpec, Pool
 from evo.progress import LiveProgress, PlainProgress, results_table
 from evo.propose import load_operators
+from evo.replaying import first_difference
 from evo.report.folder import write_run_folder
 from fitness import gpu as gpus
 
@@ -40,6 +42,9 @@ class Options:
     workers: int | None = None
     as_json: bool = False
     quiet: bool = False
+    model: str | None = None
+    notes: tuple[str, ...] = ()
+    replay: str | None = None
 
 
 @dataclass(frozen=True)
@@ -70,7 +75,7 @@ def run_all(names: Sequence[str], options: Options) -> int:
         summary, result = _run(shared, options, console)
         results.append(result)
         code = max(code, _exit_code(summary))
-        if summary.status == "interrupted":
+        if summary.status in ("interrupted", "paused"):
             break
         if budget is not None:
             budget = left_of(summary)
@@ -117,13 +122,6 @@ def _operators(experiment: Experiment, options: Options, path: Path) -> dict[str
     return kept
 
 
-def model_hint() -> str:
-    """How a model could be added, as far as this version has a use for one."""
-    if any(name.startswith("llm_") for name in mutations.OPERATORS):
-        return "set OPENAI_API_KEY or OPENAI_BASE_URL, and give llm_edit a weight in [operators]"
-    return "this version makes children with built-in operators only"
-
-
 def _with_budget(job: Job, budget: BudgetSection) -> Job:
     return Job(job.given, job.experiment.model_copy(update={"budget": budget}), job.archive)
 
@@ -164,24 +162,43 @@ def _forecast(job: Job, options: Options, console: Console) -> dict[str, object]
 
 def _run(job: Job, options: Options, console: Console) -> tuple[RunSummary, dict[str, object]]:
     watcher = _observer(options, console)
+    asked = not options.no_llm and options.replay is None
+    connection = connect(job.experiment, os.environ, options.model) if asked else None
     with Archive.open(job.archive) as archive:
         with _pool(job, options) as pool, closing(watcher) if isinstance(watcher, LiveProgress) else nullcontext():
-            summary = run_experiment(job.experiment, archive, pool=pool, observer=watcher, resume=options.resume)
+            summary = run_experiment(
+                job.experiment,
+                archive,
+                pool=pool,
+                observer=watcher,
+                resume=options.resume,
+                replay=options.replay,
+                connection=connection,
+                notes=options.notes,
+            )
         folder, files = write_run_folder(archive, summary)
+        costs = costs_of(archive, summary.run_id)
+        apart = first_difference(archive, options.replay, summary.run_id) if options.replay else None
     if summary.rows:
         console.print(results_table(summary.rows, summary))
     elif not summary.best:
         console.print("no valid candidate; the report says what went wrong", markup=False)
     console.print(f"files     {folder}: {', '.join(file.name for file in files)}", markup=False, soft_wrap=True)
+    if costs is not None:
+        console.print(costs_line(costs), markup=False, soft_wrap=True)
+    if options.replay:
+        if apart is not None and summary.status == "finished":
+            raise EvoError(f"the replay of {options.replay} is not the same: {apart}", "report this")
+        console.print(f"replay    of {options.replay}: the same, candidate by candidate", markup=False)
     for line in next_commands(job, summary):
         console.print(line, markup=False, soft_wrap=True)
-    return summary, result_json(summary, job.archive, folder)
+    return summary, result_json(summary, job.archive, folder) | costs_json(costs)
 
 
 def _observer(options: Options, console: Console) -> Observer:
     if options.quiet:
         return Silent()
-    return (LiveProgress if console.is_terminal else PlainProgress)(console, model_hint())
+    return (LiveProgress if console.is_terminal else PlainProgress)(console, HINT)
 
 
 def next_commands(job: Job, summary: RunSummary) -> list[str]:
@@ -248,4 +265,6 @@ def _print_overview(results: Sequence[dict[str, object]], console: Console) -> N
 def _exit_code(summary: RunSummary) -> int:
     if summary.status == "interrupted":
         return INTERRUPTED
+    if summary.status == "paused":
+        return PAUSED
     return 0 if summary.best is not None and summary.status != "failed" else 1

@@ -16,7 +16,10 @@ from evo.cli.options import archive_option, json_option
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change one key of the file: search.children=8."
 )
 @click.option("--no-llm", is_flag=True, help="Use the built-in operators only, whatever the environment offers.")
+@click.option("--model", metavar="NAME", help="The only language model to ask, whatever the experiment names.")
 @click.option("--resume", is_flag=True, help="Go on with the latest unfinished run of that name.")
+@click.option("--note", "notes", multiple=True, metavar="TEXT", help="With --resume: tell the models something.")
+@click.option("--replay", metavar="RUN", help="Repeat a run with its recorded answers; no key, no network.")
 @click.option("--dry-run", is_flag=True, help="Judge seeds and baseline, show headroom and planned cost, then stop.")
 @archive_option
 @click.option("--workers", type=click.IntRange(1, 1024), help="Worker processes.  [default: one per CPU]")
@@ -28,7 +31,10 @@ def run(
     experiments: tuple[str, ...],
     settings: tuple[str, ...],
     no_llm: bool,
+    model: str | None,
     resume: bool,
+    notes: tuple[str, ...],
+    replay: str | None,
     dry_run: bool,
     archive: Path | None,
     workers: int | None,
@@ -39,9 +45,15 @@ def run(
 
     EXPERIMENT is a path, or the name of an experiment that comes with evo (nm24, smoke). Several share the budget
     of the first. Results go to the archive and to runs/<name>-<id>/. Exit code: 0 when a valid kernel was
-    found, 1 on an error or without one, 130 when interrupted.
+    found, 1 on an error or without one, 3 when it paused to ask a person, 130 when interrupted.
     """
     from evo.cli.jobs import Options, run_all
 
-    options = Options(settings, no_llm, resume, dry_run, archive, workers, as_json, quiet)
+    if notes and not resume:
+        raise click.UsageError("--note goes with --resume")
+    if replay is not None and (resume or no_llm or model is not None or len(experiments) > 1):
+        raise click.UsageError("--replay repeats one experiment as it was: no --resume, --no-llm or --model")
+    options = Options(
+        settings, no_llm, resume, dry_run, archive, workers, as_json, quiet, model=model, notes=notes, replay=replay
+    )
     ctx.exit(run_all(experiments, options))

@@ -114,3 +114,41 @@ def _line(name: str, calls: Sequence[Call], improvements: int) -> CostLine:
         usd=sum(known) if len(known) == len(answered) else None,
         improvements=improvements,
     )
+
+
+def costs_line(costs: Costs) -> str:
+    """What models cost, for the end of a run."""
+    total = costs.total
+    failed = f", {total.failures} without an answer" if total.failures else ""
+    return (
+        f"models    {total.answers} answers{failed}, {cost_text(total)};"
+        f" {total.improvements} improvements, {total.per_improvement} each"
+    )
+
+
+def costs_json(costs: Costs | None) -> dict[str, object]:
+    """The same for a program: {"models": {...}}, empty where no model was asked."""
+    if costs is None:
+        return {}
+    return {"models": {line.name: {"tokens": line.tokens, "usd": line.usd} for line in (costs.total, *costs.models)}}
+
+
+def costs_table(costs: Costs) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Header and rows for a report: in all, by model, by operator."""
+    header = ("what", "answers", "failed", "tokens in", "tokens out", "USD", "improvements", "per improvement")
+    groups = [("", (costs.total,)), ("model ", costs.models), ("operator ", costs.operators)]
+    rows: list[tuple[str, ...]] = [
+        (
+            f"{prefix}{line.name}",
+            str(line.answers),
+            str(line.failures),
+            f"{line.tokens_in:,}",
+            f"{line.tokens_out:,}",
+            "unknown" if line.usd is None else f"{line.usd:.4f}",
+            str(line.improvements),
+            line.per_improvement,
+        )
+        for prefix, lines in groups
+        for line in lines
+    ]
+    return header, rows

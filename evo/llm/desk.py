@@ -19,6 +19,7 @@ from fitness.outcome import Gate, Outcome
 from mutations.llm.recording import Call
 from mutations.operator import Proposal, Refusal
 
+_LOOK_UP_S = 0.5
 T = TypeVar("T")
 Propose = Callable[[], Proposal | Refusal]
 Judge = Callable[[Sequence[Kernel], Gate], Sequence[Outcome]]
@@ -99,19 +100,22 @@ class Desk:
     def _await(self, reply: Future[T]) -> T:
         while True:
             try:
-                return reply.result(timeout=0.5)
+                return reply.result(timeout=_LOOK_UP_S)
             except TimeoutError:
                 if self._stop.is_set():
                     raise StoppedError from None
 
     # for the loop, in its thread
 
-    def run(self, proposals: Mapping[int, Propose], done: Callable[[], None]) -> dict[int, Proposal | Refusal]:
+    def run(
+        self, proposals: Mapping[int, Propose], done: Callable[[], None], check: Callable[[], None] = lambda: None
+    ) -> dict[int, Proposal | Refusal]:
         """What every proposal came to, by its number.
 
         Args:
             proposals: n -> the work; run in threads, at most `concurrency` at once, started in order.
             done: called, in this thread, as each is finished.
+            check: called, in this thread, now and then; what it raises ends everything (time is up).
 
         Raises:
             Exception: what a proposal raised (a bug, or a replay that has come apart); the others are stopped.
@@ -124,6 +128,7 @@ class Desk:
         results: dict[int, Proposal | Refusal] = {}
         try:
             while len(results) < len(proposals):
+                check()
                 for finished in self._serve():
                     if isinstance(finished.result, BaseException):
                         raise finished.result
@@ -148,8 +153,11 @@ class Desk:
                 self._inbox.put(_Done(n, error))
 
     def _serve(self) -> list[_Done]:
-        """Do what is in the inbox, waiting for something; gives the proposals that are finished."""
-        items = [self._inbox.get()]
+        """Do what is in the inbox, waiting a little for something; gives the proposals that are finished."""
+        try:
+            items = [self._inbox.get(timeout=_LOOK_UP_S)]
+        except queue.Empty:
+            return []
         while not self._inbox.empty():
             items.append(self._inbox.get())
         for item in items:

@@ -11,6 +11,7 @@ from pathlib import Path
 from evo.archive import Entry, Refused
 from evo.archive.calls import add_calls
 from evo.errors import EvoError
+from evo.generation import OutOfTimeError
 from evo.ledger import ArchiveLibrary
 from evo.llm import choice
 from evo.llm.connect import HINT, Connection
@@ -175,7 +176,7 @@ class Proposer:
             context = replace(context_of(plan), llm=access, recorder=desk)
             parents = [session.judged[n] for n in plan.parents]
             work[plan.n] = _proposal(operators[plan.operator], parents, context)
-        self._proposed |= desk.run(work, session.step)
+        self._proposed |= desk.run(work, session.step, self._check_time)
         self._say_unavailable(open_)
 
     def take(self, n: int) -> Proposal | Refusal | None:
@@ -243,11 +244,23 @@ class Proposer:
         """Verdicts for tools and repairs. Numbers below the baseline's: they are no candidates."""
         pool, task = self._session.pool, self._session.task
         jobs = [(-2 - place, kernel) for place, kernel in enumerate(kernels)]
-        if depth is Gate.COMPILE:
-            prepared = dict(pool.prepare(task, jobs))
-            return [_compiled(prepared[n]) for n, _ in jobs]
-        outcomes = dict(pool.judge(task, jobs, depth))
-        return [outcomes[n] for n, _ in jobs]
+        found = dict(
+            pool.prepare(task, jobs, stop=self._out_of_time)
+            if depth is Gate.COMPILE
+            else pool.judge(task, jobs, depth, stop=self._out_of_time)
+        )
+        if len(found) < len(jobs):
+            self._check_time()
+        return [_compiled(found[n]) for n, _ in jobs]
+
+    def _check_time(self) -> None:
+        """Raise OutOfTimeError once a time budget has run out."""
+        kind = self._session.budget.exhausted_time()
+        if kind is not None:
+            raise OutOfTimeError(kind)
+
+    def _out_of_time(self) -> bool:
+        return self._session.budget.exhausted_time() is not None
 
     def _search_archive(self, words: str) -> Sequence[str]:
         return archive_texts(self._session.archive, self._session.task, self._session.run_id, words)

@@ -83,7 +83,7 @@ def test_smoke_finds_something_and_leaves_its_files(smoke: Smoke) -> None:
 def test_smoke_uses_every_operator(smoke: Smoke) -> None:
     with Archive.open(smoke.folder / "runs" / "archive.db", readonly=True) as archive:
         operators = {entry.plan.operator for entry in archive.entries(smoke.result["run"])}
-    assert operators == {"seed", *mutations.OPERATORS}
+    assert operators == {"seed"} | {name for name in mutations.OPERATORS if not name.startswith("llm_")}
 
 
 def test_the_best_can_be_explained_plotted_and_started_from(smoke: Smoke) -> None:
