@@ -15,6 +15,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "lineage": ("evo.cli.lineage:lineage", "Show how a kernel came about, from its seed on."),
     "plot": ("evo.cli.plot:plot", "Plot runs: speedup, roofline, Pareto front, ... (PNG, PDF, SVG, CSV)."),
     "archive": ("evo.cli.archive:archive", "Look after archives: check, merge, search, export, ..."),
+    "inject": ("evo.cli.inject:inject", "Add a kernel of one's own to a run."),
     "new": ("evo.cli.new:new", "Write a new experiment file to start from."),
 }
 """Subcommand -> ("module:attribute", one-line help)."""
