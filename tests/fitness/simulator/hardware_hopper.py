@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -106,7 +107,7 @@ def _copies() -> Iterator[Case]:
 
     x = floats(24 * 40).reshape(24, 40)
     plain = test_tensormap.MAP
-    for where in ((0, 0), (32, 20), (-5, -3), (40, 0)):
+    for where in ((0, 0), (32, 20), (-4, -3), (5, 3), (-5, -3), (40, 0)):
         yield load(f"at {where}", plain, x, *where)
     nan = ResolvedTensorMap("tx", "x", "float32", (40, 24), (160,), (16, 8), (1, 1), oob="nan")
     yield load("outside is NaN", nan, x, 32, 20)
@@ -183,6 +184,14 @@ def _argument(argument: Any) -> dict[str, Any]:
 # ---------------------------------------------------------------- record
 
 
+class CardError(RuntimeError):
+    """The driver refuses a call; `code` is its CUresult."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
 class _Card:
     """The first card, by the driver."""
 
@@ -200,7 +209,7 @@ class _Card:
     def call(result: tuple[Any, ...]) -> Any:
         code, *values = result
         if int(code) != 0:
-            raise RuntimeError(f"the driver says {code!r}")
+            raise CardError(int(code), f"the driver says {code!r}")
         return values[0] if len(values) == 1 else values
 
     def upload(self, array: Array) -> int:
@@ -257,25 +266,55 @@ def _bytes_of(argument: dict[str, Any], places: dict[str, int]) -> Array:
 
 
 def record(jobs: Path, out: Path) -> None:
-    """Run every case on the card and keep the outputs."""
-    given = np.load(jobs)
-    index = json.loads(given["index"].tobytes())
-    card = _Card()
+    """Run every case on the card and keep the outputs, or the driver's error code where it faults.
+
+    A fault ends the process's context: the cases after it run in a new process.
+    """
+    spawn = multiprocessing.get_context("spawn")
     results: dict[str, Array] = {}
-    for number, case in enumerate(index):
+    done, count = 0, len(json.loads(np.load(jobs)["index"].tobytes()))
+    while done < count:
+        mine, its = spawn.Pipe(duplex=False)
+        worker = spawn.Process(target=_record_from, args=(jobs, done, its))
+        worker.start()
+        its.close()
+        try:
+            while True:
+                found = mine.recv()
+                results |= found
+                done += "card" not in found
+        except EOFError:
+            worker.join()
+        if worker.exitcode:
+            raise RuntimeError(f"the recording process died with {worker.exitcode}")
+    np.savez_compressed(out, allow_pickle=False, **results)
+    sys.stdout.write(f"{count} cases in {out}" + "\n")
+
+
+def _record_from(jobs: Path, first: int, sink: Any) -> None:
+    """Send {"case/output": array} of the cases from the first one on, {"case/fault": code} for one that faults."""
+    given = np.load(jobs)
+    card = _Card()
+    sink.send({"card": np.frombuffer(card.name.encode(), np.uint8)})
+    for number, case in enumerate(json.loads(given["index"].tobytes())):
+        if number < first:
+            continue
         places = {name: card.upload(given[f"{number}.in.{name}"]) for name in case["inputs"]}
         empty = {name: np.zeros(shape, dtype) for name, (shape, dtype) in case["outputs"].items()}
         places |= {name: card.upload(array) for name, array in empty.items()}
-        card.launch(given[f"{number}.cubin"].tobytes(), case["launch"], places)
+        try:
+            card.launch(given[f"{number}.cubin"].tobytes(), case["launch"], places)
+        except CardError as error:
+            sys.stdout.write(f"{case['name']}: {error}" + "\n")
+            sink.send({f"{case['name']}/fault": np.array(error.code)})
+            return
+        found = {}
         for name, array in empty.items():
             card.call(card.cu.cuMemcpyDtoH(array.ctypes.data, places[name], array.nbytes))
-            results[f"{case['name']}/{name}"] = np.ascontiguousarray(array[..., :: case["step"]])
+            found[f"{case['name']}/{name}"] = np.ascontiguousarray(array[..., :: case["step"]])
         for pointer in places.values():
             card.call(card.cu.cuMemFree(pointer))
-        sys.stdout.write(case["name"] + "\n")
-    results["card"] = np.frombuffer(card.name.encode(), np.uint8)
-    np.savez_compressed(out, allow_pickle=False, **results)
-    sys.stdout.write(f"{len(index)} cases of {card.name} in {out}" + "\n")
+        sink.send(found)
 
 
 def main() -> None:
