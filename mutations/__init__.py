@@ -15,6 +15,7 @@ OPERATORS: Mapping[str, str] = {
     "llm_repair": "mutations.llm.operators:LlmRepair",
     "llm_rewrite": "mutations.llm.operators:LlmRewrite",
     "llm_translate": "mutations.llm.operators:LlmTranslate",
+    "rewrite": "mutations.rewrite.operator:Rewrite",
     "splice": "mutations.splice:Splice",
     "tune": "mutations.tune:Tune",
 }

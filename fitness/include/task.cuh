@@ -75,6 +75,10 @@ template <>
 struct Word<8> { using type = uint2; };
 template <>
 struct Word<16> { using type = uint4; };
+template <>
+struct Word<32> {
+    struct type { uint4 low, high; };  // two accesses
+};
 
 template <typename T, int COUNT>
 union Vector {
