@@ -338,6 +338,9 @@ class Bulk:
         line, mbarriers, window = sites.barrier.line, self.machine.mbarriers, self.memory.windows["shared"]
         mbarriers.known(*barrier, one, sites.barrier)
         index = (slot * window.stride + offsets) // _CHUNK
+        if self.machine.counting is not None:
+            phase = mbarriers.phase(*barrier)
+            self.machine.counting.landed(one.chunk, slot, int(offsets[0]), data.size, barrier[1], phase)
         races = self.machine.races
         if races is not None:
             races.bulk(one, slot, offsets, _CHUNK, sites.near)

@@ -17,6 +17,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from fitness.devices.device import Entry, ResolvedLaunch
 from fitness.devices.simulator.counters import SECTOR_BYTES, CounterError, LaunchCounters, SiteCounters
 from fitness.devices.simulator.demand import Demand, Traffic, demand, extrapolated
@@ -26,6 +28,9 @@ from fitness.gpu import Gpu
 from fitness.occupancy import Occupancy, occupancy
 
 P = 3.0
+#: The same for kernels fed by bulk copies: these, wgmma and stores run in engines of their own and overlap better. From
+#: 19 settings of a sparse wgmma seed on an H200 (h200_wgmma.json).
+P_BULK = 8.0
 _SUBPARTITION_PIPES = frozenset({"issue", "fp32", "fp16", "fp64", "int", "convert", "sfu", "tensor"})
 
 
@@ -116,7 +121,7 @@ def modelled_time(
     full = high if high_scale == 1.0 else extrapolated(low, low_scale, high, high_scale)
     machine = _Machine(gpu, launch, residency, full, workspaces, entry.shared_bytes + launch.shared)
     sites = samples[-1][1].sites
-    scheduler = Scheduler(samples[-1][1].code, machine.pipes(sites))
+    scheduler = Scheduler(samples[-1][1].code, machine.pipes(sites, _equal_warps(samples[-1][1])))
     paths = [(scale, _longest_path(scheduler, counters)) for scale, counters in samples]
     return machine.time(paths, sites)
 
@@ -133,6 +138,18 @@ def _with_spills(gpu: Gpu, entry: Entry, found: Demand, counters: LaunchCounters
         pipes[pipe] = pipes.get(pipe, 0.0) + extra
     pipes["issue"] += extra / gpu.model["issue_per_clk"]
     return replace(found, pipes=pipes)
+
+
+def _equal_warps(counters: LaunchCounters) -> float:
+    """Warps of a block that share its pipes, as many as would do equal work.
+
+    All of them, but for kernels with bulk copies, whose warps have roles: the work of all over that of the busiest.
+    """
+    if not counters.ring.bytes:
+        return float(counters.warps_per_block)
+    issued = counters.issued().reshape(counters.blocks_simulated, -1)
+    busiest = issued.max(axis=1)
+    return max(1.0, float(np.mean(issued.sum(axis=1) / np.maximum(busiest, 1.0))))
 
 
 def _longest_path(scheduler: Scheduler, counters: LaunchCounters) -> WarpPath:
@@ -194,27 +211,49 @@ class _Machine:
         together = self.busy_sms * self.resident
         return max(0.0, 1.0 - together / self.blocks)
 
-    def pipes(self, sites: tuple[SiteCounters, ...]) -> Pipes:
-        """Instruction timing with the buffers' mean latencies."""
+    def pipes(self, sites: tuple[SiteCounters, ...], warps: float) -> Pipes:
+        """Instruction timing with the buffers' mean latencies, for so many warps of a block at equal work."""
+        return Pipes(self.gpu, sites, self._latencies(), warps)
+
+    def _latencies(self) -> dict[str, float]:
+        """Buffer -> mean latency of a read, clocks."""
         model = self.gpu.model
-        latency = {
+        return {
             name: served.l1 * model["l1_latency"]
             + (1.0 - served.l1)
             * (model["l2_latency"] + served.cold * (model["dram_stream_latency"] - model["l2_latency"]))
             for name, served in self.served.items()
         }
-        return Pipes(self.gpu, sites, latency, self.warps_per_block)
+
+    def _fed(self, path: float, sites: tuple[SiteCounters, ...]) -> float:
+        """Path of the warps that consume bulk loads: their own work, or what the ring of stages lets through.
+
+        A ring of `room` bytes takes in its content once per latency of a load and time of consuming a stage; a stage
+        is there when its slowest part is. The first load is in the ramp of every launch.
+        """
+        full = self.demand
+        if not full.phases:
+            return path
+        latencies = self._latencies()
+        slowest = max((latencies.get(site.buffer, 0.0) for site in sites if site.kind == "bulk"), default=0.0)
+        stage = full.landed / full.phases
+        moved = stage / self.gpu.model["l2_bytes_per_clk_per_sm"]
+        latency = slowest + self.gpu.model["bulk_latency"] + moved
+        stages = max(1.0, full.room / stage)
+        return max(path, full.phases * (latency + path / full.phases) / stages)
 
     def time(self, paths: Sequence[tuple[float, WarpPath]], sites: tuple[SiteCounters, ...]) -> LaunchTime:
         """Put the terms together."""
-        path = _at_full_k([(scale, found.clocks) for scale, found in paths])
+        tail = paths[-1][1].tail if self.demand.phases else 0.0
+        path = self._fed(_at_full_k([(scale, found.clocks - tail) for scale, found in paths]), sites)
         terms = self._sm_terms(path) | self._device_terms()
         latency = terms["latency"]
         pipes = max((terms[pipe] for pipe in self.demand.pipes), default=0.0)
-        sm = _norm(latency, pipes, terms["L1 fill"])
-        ramp = self.gpu.model["ramp_clk"] / (self.gpu.clock_ghz * 1e3)
+        p = P_BULK if self.demand.phases else P
+        sm = _norm(p, latency, pipes, terms["L1 fill"])
+        ramp = self._ramp(tail)
         launch_us = self.gpu.launch_us
-        body = _norm(sm, terms["DRAM"], terms["L2"], terms["atomics"], terms["block starts"])
+        body = _norm(p, sm, terms["DRAM"], terms["L2"], terms["atomics"], terms["block starts"])
         floor = launch_us + self._dram_bytes() / (self.gpu.bandwidth_gb_per_s * 1e3)
         time_us = launch_us + ramp + body
         if time_us < floor:
@@ -238,6 +277,17 @@ class _Machine:
             sites=sites,
         )
 
+    def _ramp(self, tail: float) -> float:
+        """Microseconds in which a launch asks for no memory: start and end, and those of every wave of a pipeline.
+
+        Behind its last load a block fed by bulk copies combines and stores results (`tail` clocks) while the copy
+        engine rests, and the next block has to fill its ring.
+        """
+        clocks = self.gpu.model["ramp_clk"]
+        if self.demand.phases:
+            clocks = -(-self.per_sm // self.resident) * (clocks + tail)
+        return clocks / (self.gpu.clock_ghz * 1e3)
+
     def _sm_terms(self, path: float) -> dict[str, float]:
         """Microseconds of the busiest SM by pipe, and of its latency."""
         to_us = 1.0 / (self.gpu.clock_ghz * 1e3)
@@ -252,8 +302,8 @@ class _Machine:
         waves = -(-self.per_sm // self.resident)
         # The traced path is the longest block's; other waves take the mean.
         terms["latency"] = (1.0 + (waves - 1) / skew) * path * to_us
-        sectors = sum(served.l2_sectors for served in self.served.values())
-        terms["L1 fill"] = self.per_sm * sectors * SECTOR_BYTES / self.gpu.model["l2_bytes_per_clk_per_sm"] * to_us
+        filled = sum(served.l2_sectors for served in self.served.values()) * SECTOR_BYTES + self.demand.multicast
+        terms["L1 fill"] = self.per_sm * filled / self.gpu.model["l2_bytes_per_clk_per_sm"] * to_us
         return terms
 
     def _l2_us(self) -> float:
@@ -284,8 +334,8 @@ class _Machine:
         }
 
 
-def _norm(*terms: float) -> float:
-    return float(sum(term**P for term in terms) ** (1.0 / P))
+def _norm(p: float, *terms: float) -> float:
+    return float(sum(term**p for term in terms) ** (1.0 / p))
 
 
 def _at_full_k(values: Sequence[tuple[float, float]]) -> float:

@@ -26,7 +26,8 @@ SECTOR_BYTES = 32
 REUSE_BUCKETS = 20
 
 #: Classes of instruction, by the pipe that limits them. Tensor instructions are "mma:<shape>:<type>" and
-#: "mma_sp:<shape>:<type>", for example "mma:m16n8k16:f16".
+#: "mma_sp:<shape>:<type>", for example "mma:m16n8k16:f16"; those of warpgroups "wgmma:<shape>:<type>", with ":shared"
+#: at the end where A comes from shared memory.
 CLASSES = (
     "fp32",
     "fp16",
@@ -38,6 +39,8 @@ CLASSES = (
     "store_global",
     "load_shared",
     "store_shared",
+    "load_cluster",
+    "store_cluster",
     "load_local",
     "store_local",
     "load_const",
@@ -48,9 +51,14 @@ CLASSES = (
     "cp_async_wait",
     "bulk",
     "bulk_store",
+    "mbarrier",
+    "mbarrier_wait",
+    "wgmma_commit",
+    "wgmma_wait",
     "atomic_global",
     "atomic_shared",
     "barrier",
+    "cluster_wait",
     "fence",
     "shuffle",
     "branch",
@@ -59,7 +67,9 @@ CLASSES = (
 
 #: What a memory site moves, and between which spaces.
 GLOBAL_KINDS = frozenset({"load_global", "store_global", "atomic_global", "cp_async", "bulk", "bulk_store"})
-SHARED_KINDS = frozenset({"load_shared", "store_shared", "ldmatrix", "stmatrix", "atomic_shared"})
+SHARED_KINDS = frozenset(
+    {"load_shared", "store_shared", "load_cluster", "store_cluster", "ldmatrix", "stmatrix", "atomic_shared"}
+)
 
 
 class CounterError(ValueError):
@@ -161,6 +171,23 @@ class BufferCounters:
 
 
 @dataclass(frozen=True)
+class RingCounters:
+    """Bulk loads into shared memory, summed over the simulated blocks that receive them.
+
+    Attributes:
+        bytes: landed. phases: of mbarriers that they belong to. room: bytes of the places they go to, each once.
+    """
+
+    bytes: float = 0.0
+    phases: float = 0.0
+    room: float = 0.0
+
+    def added(self, other: RingCounters) -> RingCounters:
+        """Counts of both."""
+        return RingCounters(self.bytes + other.bytes, self.phases + other.phases, self.room + other.room)
+
+
+@dataclass(frozen=True)
 class LaunchCounters:
     """Counts of one launch over its simulated blocks.
 
@@ -178,6 +205,7 @@ class LaunchCounters:
         sites: counters of every memory instruction, indexed by `Op.site`.
         buffers: footprint per global buffer.
         divergent_branches: group splits within a warp [smsp__sass_branch_targets_threads_divergent.sum].
+        ring: bulk loads.
     """
 
     entry: str
@@ -191,6 +219,7 @@ class LaunchCounters:
     sites: tuple[SiteCounters, ...] = ()
     buffers: Mapping[str, BufferCounters] = field(default_factory=dict)
     divergent_branches: float = 0.0
+    ring: RingCounters = RingCounters()
 
     def __post_init__(self) -> None:
         warps = self.blocks_simulated * self.warps_per_block
@@ -243,6 +272,7 @@ class LaunchCounters:
                 for name in sorted({*self.buffers, *other.buffers})
             },
             divergent_branches=self.divergent_branches + other.divergent_branches,
+            ring=self.ring.added(other.ring),
         )
 
 

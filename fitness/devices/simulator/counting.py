@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from fitness.devices.simulator.cfg import Block, Graph, destinations, sources
 from fitness.devices.simulator.counters import Op
 from fitness.devices.simulator.kinds import classify, make_op
-from fitness.devices.simulator.lanes import Context
+from fitness.devices.simulator.lanes import Chunk, Context
 from fitness.devices.simulator.merging import Group, mergeable
-from fitness.devices.simulator.ptx import Immediate, Instruction
+from fitness.devices.simulator.ptx import Immediate, Instruction, Vector
 from fitness.devices.simulator.regions import Region
 from fitness.devices.simulator.sites import Site
 from fitness.devices.simulator.tally import Tally
@@ -99,6 +99,11 @@ class Counting:
         block = int(one.lanes[0] + self.lane_base) // (32 * self.tally.warps_per_block)
         self.tally.bulk_access(site.index, region.name, rows, size, block, write=site.verb == "writes")
 
+    def landed(self, chunk: Chunk, slot: int, start: int, size: int, barrier: int, phase: int) -> None:
+        """A bulk load goes to the shared memory of the block at `slot`."""
+        block = (slot * chunk.stride + self.lane_base) // (32 * self.tally.warps_per_block)
+        self.tally.landed(block, start, size, barrier, phase)
+
 
 def static_view(graph: Graph, sites: Sequence[Site]) -> StaticView:
     """The entry's basic blocks and memory sites as the tally wants them; the same for every launch."""
@@ -126,9 +131,17 @@ def static_code(graph: Graph, sites: Sequence[Site]) -> tuple[tuple[Op, ...], ..
             uses=tuple(number(name) for name in read),
             site=first_site.get(id(instruction), -1),
             argument=_argument(instruction),
+            kind=_kind(instruction),
         )
 
     return tuple(tuple(op(instruction) for instruction in _instructions(block)) for block in graph.blocks)
+
+
+def _kind(instruction: Instruction) -> str | None:
+    """Where an operand and not the opcode tells: A of wgmma in shared memory."""
+    if instruction.op[:2] == ("wgmma", "mma_async") and not isinstance(instruction.operands[1], Vector):
+        return classify(instruction.name) + ":shared"
+    return None
 
 
 def _instructions(block: Block) -> list[Instruction]:

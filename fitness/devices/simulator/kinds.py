@@ -36,7 +36,6 @@ _BY_HEAD = {
     "call": "branch",
     "ret": "branch",
     "exit": "branch",
-    "mbarrier": "other",
     "trap": "other",
     "nop": "other",
     "pragma": "other",
@@ -53,12 +52,18 @@ def classify(opcode: str) -> str:
     head = parts[0]
     if head in ("mma", "wmma", "wgmma"):
         return _tensor(parts)
+    if head == "barrier" and parts[1] == "cluster":
+        return "cluster_wait" if parts[2] == "wait" else "other"
+    if head in ("ld", "st") and "shared::cluster" in parts:
+        return "store_cluster" if head == "st" else "load_cluster"
     if head in ("ld", "ldu", "st"):
         return ("store_" if head == "st" else "load_") + _space(parts)
     if head in ("atom", "red", "multimem"):
         return "atomic_shared" if "shared" in _spaces(parts) else "atomic_global"
     if head == "cp":
         return _copy(parts)
+    if head == "mbarrier":
+        return "mbarrier_wait" if parts[1] in ("test_wait", "try_wait") else "mbarrier"
     if head in _BY_HEAD:
         return _BY_HEAD[head]
     if head == "cvt":
@@ -156,7 +161,7 @@ def _copy(parts: list[str]) -> str:
         spaces = [name for name in map(_space_name, parts) if name in ("shared", "global")]
         return "bulk_store" if spaces[:1] == ["global"] and "prefetch" not in parts else "bulk"
     if "mbarrier" in parts:
-        return "other"
+        return "mbarrier"
     if "commit_group" in parts:
         return "cp_async_commit"
     return "cp_async_wait" if "wait_group" in parts or "wait_all" in parts else "cp_async"
@@ -166,7 +171,7 @@ def _tensor(parts: list[str]) -> str:
     shape = next((part for part in parts if _SHAPE.fullmatch(part)), None)
     head = parts[0]
     if shape is None:
-        return "fence" if head == "wgmma" else "other"
+        return {"fence": "fence", "commit_group": "wgmma_commit", "wait_group": "wgmma_wait"}.get(parts[1], "other")
     if head == "wmma" and parts[1] in ("load", "store"):
         return parts[1] + "_" + _space(parts)
     types = [part for part in parts if part in _INPUT_TYPES] or ["f16"]

@@ -32,6 +32,8 @@ _WAITS = {
     "load_shared": "shared loads",
     "ldmatrix": "ldmatrix",
     "cp_async": "asynchronous copies",
+    "mbarrier_wait": "an mbarrier",
+    "cluster_wait": "the cluster",
     "barrier": "the barrier",
     "shuffle": "shuffles",
     "atomic_global": "atomics",

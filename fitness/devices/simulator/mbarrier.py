@@ -316,6 +316,10 @@ class Objects:
         """Check that an mbarrier is there (as the operations above do)."""
         self._known(np.array([slot]), offset, context, site)
 
+    def phase(self, slot: int, offset: int) -> int:
+        """Number of the present phase."""
+        return int(self._barriers[offset].phase[slot])
+
     def more(self, slot: int, offset: int, count: int) -> None:
         """`cp.async.mbarrier.arrive` without `.noinc`: the phase awaits `count` more arrivals."""
         self._barriers[offset].pending[slot] += count

@@ -17,7 +17,17 @@ from fitness.devices.simulator.ptx import Address, Instruction, Register
 _WORD = 4
 _WIDTHS = (4, 2)  # words of a merged load
 _ENDS = frozenset(
-    {"store_shared", "stmatrix", "atomic_shared", "barrier", "fence", "cp_async", "cp_async_wait", "bulk"}
+    {
+        "store_shared",
+        "stmatrix",
+        "atomic_shared",
+        "barrier",
+        "fence",
+        "cp_async",
+        "cp_async_wait",
+        "bulk",
+        "mbarrier_wait",
+    }
 )
 
 Group = tuple[int, ...]

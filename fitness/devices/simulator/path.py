@@ -2,8 +2,9 @@
 
 An in-order scoreboard over a warp's trace: an instruction issues when the one before has issued, its
 operands are ready and its pipe is free. Regions of the trace are first put into the order ptxas would choose
-(schedule.py). `cp.async` completes in the background and is waited for by its group, so stages in flight
-hide latency as they do on the card. Loops are followed until their iterations take equal time; the rest is added up.
+(schedule.py). `cp.async` and `wgmma` complete in the background and are waited for by their groups, so what is in
+flight hides latency as it does on the card. Loops are followed until their iterations take equal time; the rest
+is added up.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ _LONGEST_PERIOD = 256  # basic blocks of one iteration of a loop
 _MOST_ITERATIONS = 24  # followed before the last ones are taken as typical
 _STEADY = 4  # iterations of equal length after which a loop is taken to go on like this
 _ISSUE = "issue slots"
-_EFFECTS = frozenset({"cp_async", "cp_async_commit", "barrier"})
+_WAITS = frozenset({"cp_async_wait", "wgmma_wait"})
+_EFFECTS = frozenset({"cp_async", "cp_async_commit", "barrier", "cluster_wait", "wgmma_commit", "mbarrier_wait"})
 
 Cause = tuple[str, int]
 
@@ -36,11 +38,13 @@ class WarpPath:
     Attributes:
         clocks: length of the path; issued: clocks in which the warp issued.
         stalls: (kind, line) of the instruction waited for -> clocks.
+        tail: of `clocks`, those after the last wait for an mbarrier.
     """
 
     clocks: float = 0.0
     issued: float = 0.0
     stalls: dict[Cause, float] = field(default_factory=dict)
+    tail: float = 0.0
 
 
 def loops(trace: Sequence[int]) -> list[tuple[Blocks, int]]:
@@ -132,11 +136,15 @@ class _Warp:
         self._free: dict[str, float] = {}
         self._open = 0.0  # completion of the async copies not yet committed
         self._groups: list[float] = []
+        self._fed = 0.0  # when the warp waited for an mbarrier last
+        self._product = 0.0  # when the tensor cores have done the last wgmma
+        self._batches: list[float] = []  # wgmma groups: when they are complete
         self._copied: Cause = ("cp_async", 0)
 
     def finished(self) -> WarpPath:
         """The path so far."""
-        return WarpPath(self._now + self._skipped, self._issued + self._skipped_issue, self._stalls)
+        end = self._now + self._skipped
+        return WarpPath(end, self._issued + self._skipped_issue, self._stalls, end - self._fed)
 
     def follow(self, parts: Sequence[tuple[Blocks, int]]) -> None:
         """Issue stretches and loops, inner loops within."""
@@ -171,6 +179,8 @@ class _Warp:
         if left <= 0:
             return
         tail = max(1, done // 2) if done >= _MOST_ITERATIONS else _STEADY - 1
+        if self._fed > ends[0][0]:  # it waits in every iteration: the last one is the last of all
+            self._fed += left * (ends[-1][0] - ends[-1 - tail][0]) / tail
         self._skipped += left * (ends[-1][0] - ends[-1 - tail][0]) / tail
         self._skipped_issue += left * (ends[-1][1] - ends[-1 - tail][1]) / tail
         for cause, clocks in self._stalls.items():
@@ -195,11 +205,12 @@ class _Warp:
             pipe = timing.pipe
             start, cause = _later(start, cause, free.get(pipe, 0.0), (pipe, op.line))
             start, cause = _later(start, cause, free.get(_ISSUE, 0.0), (_ISSUE, op.line))
-            if op.kind == "cp_async_wait":
-                start, cause = _later(start, cause, self._arrival(op.argument), self._copied)
+            if op.kind in _WAITS:
+                start, cause = _later(start, cause, *self._awaited(op, timing))
             if cause is not None and start > now:
                 stalls[cause] = stalls.get(cause, 0.0) + start - now
             free[pipe] = start + timing.occupancy
+            self._product = max(self._product, start) + timing.background if timing.background else self._product
             # The other warps of this scheduler issue in between.
             free[_ISSUE] = max(free.get(_ISSUE, 0.0), start) + op.issues * timing.turns
             now = start + op.issues
@@ -228,11 +239,28 @@ class _Warp:
         elif op.kind == "cp_async_commit":
             self._groups.append(self._open)
             self._open = 0.0
+        elif op.kind == "wgmma_commit":
+            self._batches.append(self._product)
+        elif op.kind == "mbarrier_wait":
+            self._fed = now + self._skipped
         else:
             cause = (op.kind, op.line)
             self._stalls[cause] = self._stalls.get(cause, 0.0) + timing.latency
             return now + timing.latency
         return now
+
+    def _awaited(self, op: Op, timing: Timing) -> tuple[float, Cause]:
+        """When what a wait waits for is there, and what that is."""
+        if op.kind == "cp_async_wait":
+            return self._arrival(op.argument), self._copied
+        done = self._products(op.argument)
+        return (done + timing.latency if done else 0.0), ("tensor", op.line)
+
+    def _products(self, left_open: int) -> float:
+        """When all wgmma groups but the last `left_open` are complete; forgets those."""
+        count = max(0, len(self._batches) - left_open)
+        done, self._batches = self._batches[:count], self._batches[count:]
+        return max(done, default=0.0)
 
 
 def _later(start: float, cause: Cause | None, other: float, why: Cause) -> tuple[float, Cause | None]:

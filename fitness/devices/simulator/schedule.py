@@ -21,7 +21,20 @@ Blocks = tuple[int, ...]
 PREDICATED = 16.0  # instructions of a conditional that becomes a predicate
 UNROLLED = 48.0  # instructions of a loop body that is unrolled
 UNROLL = 4
-_FENCES = frozenset({"barrier", "fence", "cp_async_wait", "bulk"})
+_FENCES = frozenset(
+    {
+        "barrier",
+        "cluster_wait",
+        "fence",
+        "cp_async_wait",
+        "bulk",
+        "bulk_store",
+        "mbarrier",
+        "mbarrier_wait",
+        "wgmma_commit",
+        "wgmma_wait",
+    }
+)
 _FRESH = 1 << 32  # renamed registers are numbered from here
 
 
@@ -161,8 +174,10 @@ class _MemoryOrder:
 
 def _space(kind: str) -> str:
     """Memory whose order matters to an instruction; copies and their commits keep an order of their own."""
-    if kind in ("ldmatrix", "stmatrix") or kind.endswith("_shared"):
+    if kind in ("ldmatrix", "stmatrix") or kind.endswith(("_shared", "_cluster")):
         return "shared"
     if kind in ("cp_async", "cp_async_commit"):
         return "async"
+    if kind.startswith("wgmma") and ":" in kind:  # in order, and neither before a fence nor after its commit
+        return "wgmma"
     return kind.rpartition("_")[2] if kind.endswith(("_global", "_local")) else ""

@@ -21,6 +21,7 @@ from fitness.devices.simulator.counters import (
     CounterError,
     LaunchCounters,
     Op,
+    RingCounters,
     SiteCounters,
 )
 from fitness.devices.simulator.merging import Group, merged_code
@@ -154,6 +155,9 @@ class Tally:
         self._buffers = {name: _Buffer(size, blocks_simulated) for name, size in buffers.items()}
         self._log: list[tuple[int, NDArray[np.int64] | None]] = []
         self._divergent = 0
+        self._landed = 0  # bytes of bulk loads
+        self._phases: set[tuple[int, int, int]] = set()  # (block, mbarrier, its phase) of bulk loads
+        self._room: dict[tuple[int, int], int] = {}  # (block, place in shared memory) -> bytes
         self._clock = 1.0  # sectors a block has read through L1 so far, mean of the blocks at work; 0 means never
 
     def execute(self, block: int, warps: NDArray[np.int64] | None, lanes: int) -> None:
@@ -259,6 +263,12 @@ class Tally:
         else:
             self._buffers[buffer].mark_read(blocks, touched, int(self._clock), cached=False)
 
+    def landed(self, block: int, start: int, size: int, barrier: int, phase: int) -> None:
+        """A bulk load of `size` bytes goes to byte `start` of a block's shared memory, counted by an mbarrier."""
+        self._landed += size
+        self._phases.add((block, barrier, phase))
+        self._room[block, start] = size
+
     def finish(self, traced: Sequence[int] | None = None) -> LaunchCounters:
         """The counters, once all simulated blocks have ended.
 
@@ -283,6 +293,7 @@ class Tally:
             sites=tuple(site.frozen() for site in self._sites),
             buffers={name: buffer.frozen() for name, buffer in sorted(self._buffers.items())},
             divergent_branches=float(self._divergent),
+            ring=RingCounters(float(self._landed), float(len(self._phases)), float(sum(self._room.values()))),
         )
 
     def _longest(self) -> list[int]:

@@ -5,12 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fitness import gpu
+from fitness.devices.device import Checks, Inputs, Program, Timeable
 from fitness.devices.simulator.cost import LaunchTime, ModelError, modelled_time
-from fitness.devices.simulator.counters import CounterError
+from fitness.devices.simulator.counters import CounterError, LaunchCounters
 from fitness.devices.simulator.limiter import sentence
+from fitness.devices.simulator.simulator import Simulator
+from fitness.devices.simulator.timing import program_time
+from tests.fitness.simulator.engine import compiled, launch
 from tests.fitness.simulator.synthetic import Stream
 
 H200 = gpu.load("H200")
@@ -104,3 +109,51 @@ def test_the_same_counters_give_the_same_time_and_words() -> None:
     first, second = timed(), timed()
     assert first == second
     assert sentence(first, H200.sms) == sentence(second, H200.sms)
+
+
+RING = """
+#include "evo.cuh"
+using namespace evo;
+extern "C" __global__ void ring(const float* x, float* y, int tiles) {
+  __shared__ alignas(128) float stage[STAGES][1024];
+  __shared__ alignas(8) uint64_t full[STAGES], empty[STAGES];
+  x += (long long)blockIdx.x * tiles * 1024;
+  if (threadIdx.x == 0) {
+    for (int s = 0; s < STAGES; s++) { mbarrier_init(&full[s], 1); mbarrier_init(&empty[s], 128); }
+    fence_mbarrier_init();
+  }
+  __syncthreads();
+  if (threadIdx.x == 128)
+    for (int i = 0; i < tiles; i++) {
+      mbarrier_wait(&empty[i % STAGES], (i / STAGES & 1) ^ 1);
+      mbarrier_arrive_expect_tx(&full[i % STAGES], 4096);
+      bulk_load(stage[i % STAGES], x + i * 1024, 4096, &full[i % STAGES]);
+    }
+  if (threadIdx.x >= 128) return;
+  float sum = 0;
+  for (int i = 0; i < tiles; i++) {
+    mbarrier_wait(&full[i % STAGES], i / STAGES & 1);
+    for (int j = 0; j < 8; j++) sum += stage[i % STAGES][j * 128 + threadIdx.x];
+    mbarrier_arrive(&empty[i % STAGES]);
+  }
+  y[blockIdx.x * 128 + threadIdx.x] = sum;
+}
+"""
+
+
+def rung(stages: int) -> tuple[float, LaunchCounters]:
+    """Modelled time of a stream through a ring of bulk loads, and its counters."""
+    source = RING.replace("STAGES", str(stages))
+    program = Program(compiled(source), (launch("ring", 132, 160, "x", "y", 32),))
+    inputs = Inputs({"x": np.zeros(132 * 32 * 1024, np.float32)}, {"y": np.zeros(132 * 128, np.float32)})
+    simulator = Simulator(H200)
+    chosen = Checks(races=False, uninitialised=False, counters=True, blocks=((0, 1),))
+    (counters,) = simulator.run(program, inputs, chosen).counters or ()
+    return program_time(simulator, Timeable(program, inputs)).time_us, counters
+
+
+def test_deeper_rings_of_bulk_loads_hide_more_latency() -> None:
+    """Bytes, phases and room are counted; a ring of twice the stages takes about half the time until DRAM limits."""
+    (slow, counters), (fast, _) = rung(2), rung(4)
+    assert (counters.ring.bytes, counters.ring.phases, counters.ring.room) == (2 * 32 * 4096, 2 * 32, 2 * 2 * 4096)
+    assert fast < 0.65 * slow

@@ -127,3 +127,31 @@ def test_moves_cost_nothing_and_pass_latency_on() -> None:
 def test_traces_compress_to_loops() -> None:
     trace = np.array([0, *[1] * 50, 2, *[3, 4, 5] * 20, 6], dtype=np.int32)
     assert loops(trace.tolist()) == [((0,), 1), ((1,), 50), ((2,), 1), ((3, 4, 5), 20), ((6,), 1)]
+
+
+def test_wgmma_runs_in_the_background_until_its_group_is_waited_for() -> None:
+    """Two products of 100 clocks: other work goes on meanwhile, and `wait_group 1` waits for the first only."""
+
+    def background(op: Op) -> Timing:
+        if op.kind.startswith("wgmma:"):
+            return Timing("wgmma issue", 1.0, 0.0, background=100.0)
+        return Timing(op.kind, 1.0, 10.0 if op.kind == "wgmma_wait" else 1.0)
+
+    def clocks(*ops: Op) -> float:
+        return warp_path(np.array([0], dtype=np.int32), Scheduler((ops,), background)).clocks
+
+    group = [Op("wgmma:m64n256k16:f16", defs=(1, 2), uses=(1, 2)), Op("wgmma_commit")]
+    work = [Op("store_shared", uses=(10 + i,)) for i in range(50)]
+    assert clocks(*group, *group) == pytest.approx(4)
+    assert clocks(*group, *group, Op("wgmma_wait", argument=1)) == pytest.approx(111, abs=2)
+    assert clocks(*group, *group, Op("wgmma_wait", argument=0)) == pytest.approx(211, abs=2)
+    assert clocks(*group, *group, *work, Op("wgmma_wait", argument=0)) == pytest.approx(211, abs=2)
+
+
+def test_the_tail_begins_behind_the_last_wait_for_an_mbarrier() -> None:
+    """Also where the loop that waits is extrapolated."""
+    code = [[Op("mbarrier_wait", defs=(1,)), *[Op("int", defs=(2,), uses=(1,)) for _ in range(20)]],
+            [Op("int", defs=(3,)) for _ in range(300)]]  # fmt: skip
+    found = follow(*code, trace=[0] * 100 + [1])
+    assert found.tail == pytest.approx(320, abs=5)
+    assert found.clocks == pytest.approx(100 * 21 + 300, rel=0.02)
