@@ -16,7 +16,7 @@ from evo.archive import Archive, Entry
 from evo.archive.lock import run_lock
 from evo.budget import Budget
 from evo.errors import ArchiveError, BaselineError, EvoError, SeedError
-from evo.evaluator import Evaluator
+from evo.evaluator import Evaluator, VendorTimes
 from evo.experiment import Experiment
 from evo.generation import OutOfTimeError, enter_all, judge_all
 from evo.injecting import Injections
@@ -36,7 +36,7 @@ from evo.starting import Start
 from evo.summary import summarise
 from evo.tally import timings_of
 from fitness import gpu as gpus
-from fitness.outcome import Gate, LaunchFailed, Outcome, Timed, TimedOut, Unsupported
+from fitness.outcome import Gate, LaunchFailed, Outcome, Timed, TimedOut, Timing, Unsupported
 from mutations.llm.recording import ReplayError
 from mutations.operator import Candidate, Context, Operator, Plan
 
@@ -123,6 +123,7 @@ class _Run:
         self._start = start
         self._baseline = baseline
         self._operators = in_use(operators, proposer)
+        self._makers = self._operators if start.seeds else {**self._operators, **load_operators([FIRST])}
         self._proposer = proposer
         self._injections = Injections(session, start.replay_of)
         search = session.experiment.search
@@ -189,10 +190,25 @@ class _Run:
         session = self._session
         known = session.archive.baseline(session.run_id)
         if known is None:
-            known = self._baseline.name, self._judged_baseline().timings
+            known = self._vendor_baseline() or (self._baseline.name, self._judged_baseline().timings)
             session.archive.add_baseline(session.run_id, *known)
         session.baseline = known
         session.tally.baseline = known[1]
+
+    def _vendor_baseline(self) -> tuple[str, tuple[Timing, ...]] | None:
+        """The fastest vendor routine of each shape; None on the modelled clock, or where a kernel is named."""
+        session = self._session
+        if not isinstance(session.pool, VendorTimes) or session.task.baseline != "auto":
+            return None
+        from fitness.baselines.measuring import fastest
+
+        session.stage(Stage.BASELINE, 1)
+        times = session.pool.baselines(session.task)
+        for entry in times:
+            told = entry.why_not or ", ".join(f"{timing.time_us:.2f} us" for timing in entry.timings)
+            session.event("vendor", {"message": f"{entry.name}: {told}"})
+        session.step()
+        return fastest(times)
 
     def _judged_baseline(self) -> Timed:
         session = self._session
@@ -242,10 +258,10 @@ class _Run:
     def _one_generation(self, plans: Sequence[Plan]) -> None:
         session = self._session
         best = self._search.best()
-        self._proposer.propose(plans, self._operators, self._context)
+        self._proposer.propose(plans, self._makers, self._context)
         candidates = enter_all(session, plans, self._make)
         refills = self._search.refill(len(plans) - len(candidates))
-        self._proposer.propose(refills, self._operators, self._context)
+        self._proposer.propose(refills, self._makers, self._context)
         candidates += enter_all(session, refills, self._make)
         judge_all(session, candidates, best.time_us if best else None, full=self._search.generation == 0)
         for plan in (*plans, *refills):
@@ -263,7 +279,7 @@ class _Run:
             return self._injections.make(plan)
         parents = [session.judged[n] for n in plan.parents]
         made = self._proposer.take(plan.n)
-        return propose(plan, self._operators[plan.operator], parents, self._context(plan), session.ledger, made)
+        return propose(plan, self._makers[plan.operator], parents, self._context(plan), session.ledger, made)
 
     def _context(self, plan: Plan) -> Context:
         session = self._session

@@ -143,8 +143,8 @@ class Pauses:
         if self._section.action != "narrow":
             return False
         found = self._cause(stats)
-        if found is not None and found.message != self._said and not self._session.knows(stats[-1].generation + 1):
-            self._said = found.message
+        if found is not None and found.rule != self._said and not self._session.knows(stats[-1].generation + 1):
+            self._said = found.rule
             self._session.event("narrowed", {"message": f"{found.message}: only tune from here on"})
         return found is not None
 

@@ -163,8 +163,8 @@ class _Reader:
 
     def seeds(self, default: tuple[str, ...]) -> tuple[str, ...]:
         value = self.spec.get("seeds", default)
-        if isinstance(value, list | tuple) and value and all(isinstance(item, str) and item for item in value):
-            return tuple(value)
+        if isinstance(value, list | tuple) and all(isinstance(item, str) and item for item in value):
+            return tuple(value)  # none at all: a model makes the first kernel, if there is one
         self.error("seeds", f"{value!r} is not a list of names", f'write seeds = ["{default[0]}"]')
         return default
 

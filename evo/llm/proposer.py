@@ -303,7 +303,7 @@ class Proposer:
 
     def _gain(self, n: int) -> float:
         judged = self._session.judged
-        if n not in judged or judged[n].reused_from is not None:
+        if n not in judged or judged[n].reused_from is not None or not judged[n].candidate.plan.parents:
             return 0.0
         parent = judged.get(judged[n].candidate.plan.parents[0])
         before = fitness_us(parent.outcome) if parent is not None else None
