@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fitness.costing import below_floor, is_linear, mean_us, timing_of
-from fitness.devices.device import Measurement
+from fitness.costing import below_floor, is_linear, mean_us, predicts, timing_of
+from fitness.devices.device import Checks, Compiled, Measurement, Program, ResolvedLaunch
 from tests.fitness.fakes import H200, NumpyDevice, gemm_task
 
 TASK = gemm_task((512, 16, 1024), (512, 64, 1024))
@@ -46,3 +46,31 @@ def test_only_times_below_the_floor_are_faults() -> None:
 )
 def test_what_counts_as_linear(points: tuple[tuple[float, int], ...], steps: int, linear: bool) -> None:
     assert is_linear(points, steps) is linear
+
+
+def launched(launches: int, blocks: int) -> Program:
+    launch = ResolvedLaunch("gemm", (blocks, 1, 1), (32, 1, 1), 0, ())
+    return Program(Compiled("sm_90a", "", b"", "", {}), (launch,) * launches)
+
+
+@pytest.mark.parametrize(
+    ("launches", "sample", "steps", "known"),
+    [
+        (1, None, 20 * 8100, True),  # all 20 blocks, each as long as the line says
+        (1, (0, 5, 19), 3 * 8100, True),
+        (1, (0, 5, 19), 20 * 8100, False),  # these three did the work of twenty
+        (1, (0, 5, 19), 3 * 7000, False),
+        (2, None, 20 * 8100, False),  # which launch took how many is not told
+    ],
+)
+def test_the_runs_that_costed_a_kernel_predict_other_blocks(
+    launches: int, sample: tuple[int, ...] | None, steps: int, known: bool
+) -> None:
+    points = ((0.125, 1100.0), (0.25, 2100.0))
+    checks = Checks(blocks=None if sample is None else (sample,))
+    assert predicts(points, launched(launches, 20), checks, steps) is known
+
+
+def test_what_was_costed_at_full_size_needs_no_prediction_and_what_is_unknown_gets_none() -> None:
+    assert predicts((), launched(1, 20), Checks(), 1)
+    assert not predicts(None, launched(1, 20), Checks(), 1)

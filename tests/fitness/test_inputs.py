@@ -180,6 +180,16 @@ def test_cache_is_bounded_and_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 1 <= len(operands._cache) <= 4
 
 
+@pytest.mark.parametrize("data", DATA)
+def test_shapes_that_differ_in_n_share_w_and_all_it_is_packed_into(data: str) -> None:
+    narrow, wide = (case(32, n, 64, data, format="nm24") for n in (8, 24))
+    assert narrow.operands.w is wide.operands.w
+    for name in ("W.values", "W.meta"):
+        assert narrow.inputs.buffers[name] is wide.inputs.buffers[name]
+    assert narrow.inputs.buffers["X"].shape != wide.inputs.buffers["X"].shape
+    assert case(32, 8, 128, data, format="nm24").operands.w is not narrow.operands.w
+
+
 def test_unknown_data() -> None:
     with pytest.raises(ValueError, match="not one of"):
         case(16, 8, 64, "norml")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fitness.devices.simulator import tally as module
 from fitness.devices.simulator.counters import CounterError, LaunchCounters, Op
 from fitness.devices.simulator.tally import Tally
 
@@ -109,3 +110,20 @@ def test_inconsistent_counters_are_a_fault() -> None:
     other = Tally("other", CODE, [], blocks_total=8, blocks_simulated=2, warps_per_block=2, buffers={}).finish()
     with pytest.raises(CounterError, match="other"):
         c.added(other)
+
+
+@pytest.mark.parametrize("size", [2, 4, 8, 16])
+def test_addresses_that_never_repeat_are_counted_together_as_one_by_one(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def counted(misses: int) -> object:
+        monkeypatch.setattr(module, "_MISSES", misses)
+        rng = np.random.default_rng(7)
+        t = Tally("k", CODE, [("load_shared", 7, size, False)], blocks_total=8, blocks_simulated=2, warps_per_block=2,
+                  buffers={})  # fmt: skip
+        for number in range(1500):
+            lanes = lanes_of(0, 1, 2, 3) if number % 3 else np.sort(rng.choice(128, 50, replace=False))
+            t.shared_access(0, size * rng.integers(0, 4096, lanes.size), lanes)
+        return t.finish().sites[0]
+
+    assert counted(misses=0) == counted(misses=10**9)
