@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from evo import merit
 from evo.errors import BaselineError
+from evo.evaluator import Evaluator
 from evo.experiment import Experiment
 from evo.observer import SeedNote
-from evo.pool import Pool
 from evo.progress import shape_text, time_text
 from evo.seeding import baseline_kernel, starting_seeds
 from fitness.gpu import Gpu
@@ -52,7 +52,7 @@ class Forecast:
         return 1 / merit.floor_fraction(self.timings)
 
 
-def forecast(experiment: Experiment, gpu: Gpu, pool: Pool) -> Forecast:
+def forecast(experiment: Experiment, gpu: Gpu, pool: Evaluator) -> Forecast:
     """Judge the seeds and the baseline, and nothing else.
 
     Raises:
@@ -88,7 +88,8 @@ def planned(experiment: Experiment, seeds: int) -> int:
 def forecast_lines(plan: Forecast) -> list[str]:
     """A forecast for a person."""
     clock = plan.timings[0].clock
-    lines = [f"device    simulator of {plan.gpu.name} ({plan.gpu.arch}); times are {clock}"]
+    where = "simulator of " if clock == "modelled" else ""
+    lines = [f"device    {where}{plan.gpu.name} ({plan.gpu.arch}); times are {clock}"]
     lines += [
         f"shape     {shape_text(timing.shape)}: floor {time_text(timing.floor_us)}, "
         f"baseline {time_text(timing.time_us)} ({timing.limiter or 'limiter unknown'})"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from fitness.kernel import Kernel
 from fitness.outcome import Gate, Outcome
@@ -13,6 +13,10 @@ from fitness.task import Task
 def never() -> bool:
     """Whoever waits for results does not give up."""
     return False
+
+
+if TYPE_CHECKING:
+    from fitness.baselines.measuring import BaselineTimes
 
 
 class DeviceSpec(Protocol):
@@ -65,3 +69,11 @@ class Evaluator(Protocol):
 
         Once `stop` says True, what is in hand is given up and no more results come.
         """
+
+
+@runtime_checkable
+class VendorTimes(Protocol):
+    """A pool on real cards: vendor routines can be timed there, and are the baseline where a task names none."""
+
+    def baselines(self, task: Task) -> tuple[BaselineTimes, ...]:
+        """Times of every vendor routine, or why it has none."""

@@ -16,7 +16,7 @@ from evo.archive import Archive, Entry
 from evo.archive.lock import run_lock
 from evo.budget import Budget
 from evo.errors import ArchiveError, BaselineError, EvoError, SeedError
-from evo.evaluator import Evaluator
+from evo.evaluator import Evaluator, VendorTimes
 from evo.experiment import Experiment
 from evo.generation import OutOfTimeError, enter_all, judge_all
 from evo.injecting import Injections
@@ -36,7 +36,7 @@ from evo.starting import Start
 from evo.summary import summarise
 from evo.tally import timings_of
 from fitness import gpu as gpus
-from fitness.outcome import Gate, LaunchFailed, Outcome, Timed, TimedOut, Unsupported
+from fitness.outcome import Gate, LaunchFailed, Outcome, Timed, TimedOut, Timing, Unsupported
 from mutations.llm.recording import ReplayError
 from mutations.operator import Candidate, Context, Operator, Plan
 
@@ -190,10 +190,25 @@ class _Run:
         session = self._session
         known = session.archive.baseline(session.run_id)
         if known is None:
-            known = self._baseline.name, self._judged_baseline().timings
+            known = self._vendor_baseline() or (self._baseline.name, self._judged_baseline().timings)
             session.archive.add_baseline(session.run_id, *known)
         session.baseline = known
         session.tally.baseline = known[1]
+
+    def _vendor_baseline(self) -> tuple[str, tuple[Timing, ...]] | None:
+        """The fastest vendor routine of each shape; None on the modelled clock, or where a kernel is named."""
+        session = self._session
+        if not isinstance(session.pool, VendorTimes) or session.task.baseline != "auto":
+            return None
+        from fitness.baselines.measuring import fastest
+
+        session.stage(Stage.BASELINE, 1)
+        times = session.pool.baselines(session.task)
+        for entry in times:
+            told = entry.why_not or ", ".join(f"{timing.time_us:.2f} us" for timing in entry.timings)
+            session.event("vendor", {"message": f"{entry.name}: {told}"})
+        session.step()
+        return fastest(times)
 
     def _judged_baseline(self) -> Timed:
         session = self._session

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 from types import TracebackType
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from evo.evaluator import never
 from fitness.compiler.cache import check_writable
@@ -25,6 +25,7 @@ from fitness.outcome import CompileFailed, Cost, Finding, Gate, LaunchFailed, Ou
 from fitness.task import Task
 from fitness.worker import (
     Answer,
+    BaselineRequest,
     CandidateLimits,
     DeviceSpec,
     Fault,
@@ -36,6 +37,9 @@ from fitness.worker import (
     Request,
     Worker,
 )
+
+if TYPE_CHECKING:
+    from fitness.baselines.measuring import BaselineTimes
 
 __all__ = ["CandidateLimits", "DeviceSpec", "Pool", "PoolError"]
 
@@ -184,6 +188,17 @@ class Pool:
         jobs = [_Job(n, JudgeRequest(task, kernel, depth, incumbent_us, full), fresh=fresh) for n, kernel in kernels]
         return cast("Iterator[tuple[int, Outcome]]", self._run(jobs, stop))
 
+    def baselines(self, task: Task, names: tuple[str, ...]) -> tuple[BaselineTimes, ...]:
+        """Times of vendor routines, by name; only workers of a card can tell.
+
+        Raises:
+            PoolError: the measurement failed.
+        """
+        ((_, answer),) = self._run([_Job(-1, BaselineRequest(task, names))], never)
+        if isinstance(answer, Outcome):
+            raise PoolError(f"timing {', '.join(names)} failed: {answer.findings[0].message}")
+        return cast("tuple[BaselineTimes, ...]", answer)
+
     # -- the loop -----------------------------------------------------------------------------------------------------
 
     def _run(self, jobs: list[_Job], stop: Callable[[], bool]) -> Iterator[tuple[int, object]]:
@@ -255,6 +270,8 @@ class Pool:
         if isinstance(message, Answer):
             seat.job = None
             self._defects = 0
+            if message.spent:
+                seat.replace()
             return job, message.result
         if isinstance(message, OutOfMemory):
             seat.job = None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -364,7 +364,7 @@ class _Evaluation:
                 return subject
             subjects[place] = subject
         try:
-            timed = self.device.time(list(subjects.values()), screen=screen)
+            timed = self.take_times(subjects, screen=screen)
         except TimingError as failed:
             ended = abnormal(failed.execution, Gate.TIMING_SCREEN, {})
             if ended is None:
@@ -373,14 +373,50 @@ class _Evaluation:
         known |= zip(subjects, timed, strict=True)
         self.measurements = tuple(known[place] for place in range(len(self.task.shapes)))
         impossible = costing.below_floor(self.task, self.device.gpu, self.measurements)
-        return None if impossible is None else Unsupported(Gate.TIMING_SCREEN, (impossible,))
+        if impossible is not None:
+            return Unsupported(Gate.TIMING_SCREEN, (impossible,))
+        return self.right_while_timed()
+
+    def take_times(self, subjects: Mapping[int, Timeable], *, screen: bool) -> tuple[Measurement, ...]:
+        """The device's times; when confirming on a card, taken beside the fastest vendor routine, and noted so."""
+        if screen or self.device.clock == "modelled" or not self.seed:
+            return self.device.time(list(subjects.values()), screen=screen)
+        from fitness.baselines.measuring import beside_fastest
+        from fitness.devices.cuda.cuda import Cuda
+
+        assert isinstance(self.device, Cuda)
+        taken = []
+        for place, subject in subjects.items():
+            shape = self.task.shapes[place]
+            measured, name, ratio = beside_fastest(self.task, self.device, shape, subject)
+            taken.append(measured)
+            if ratio is not None:
+                message = f"{ratio.value:.3f}x {name}, interleaved (95 % from {ratio.low:.3f} to {ratio.high:.3f})"
+                self.notes.append(Finding(Gate.TIMING, "beside", message, severity="note", shape=dict(shape)))
+        return tuple(taken)
+
+    def right_while_timed(self) -> Outcome | None:
+        """What timed runs wrote is as right as what the correctness runs wrote; a card hands some of it back."""
+        for shape, measured in zip(self.task.shapes, self.measurements, strict=True):
+            case = self.case(shape)
+            for outputs in measured.outputs:
+                written = {name: np.ones(array.shape, np.bool_) for name, array in outputs.items()}
+                wrong = check(case, outputs, written, sampled=False)
+                if wrong is not None:
+                    finding = wrong_result(wrong, Gate.TIMING_SCREEN, case)
+                    message = f"right when checked, wrong while timed: {finding.message}"
+                    return WrongResult(Gate.TIMING_SCREEN, (replace(finding, message=message),))
+        return None
 
     def timeable(self, shape: Shape) -> Timeable | Outcome:
         case = self.case(shape)
         program = self.program(case, Gate.TIMING_SCREEN)
         if isinstance(program, Outcome):
             return program
-        if self.device.clock == "measured" or shape in self.irregular:
+        if self.device.clock == "measured":
+            # Twice the floor: about what a good kernel takes, known before any candidate.
+            return Timeable(program, case.inputs, reference_us=2 * self.task.floor_us(shape, self.device.gpu))
+        if shape in self.irregular:
             return Timeable(program, case.inputs)
         return Timeable(program, case.inputs, self.at_smaller_k(program, shape))
 

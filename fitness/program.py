@@ -158,6 +158,8 @@ class _Builder:
             memset=self.memset(launch, prefix + "memset", workspaces),
             cluster=cluster,
             cooperative=launch.cooperative,
+            pdl=launch.pdl,
+            carveout=launch.carveout,
         )
 
     def dims(self, expressions: tuple[Expression, Expression, Expression], key: str) -> Dim3:

@@ -15,6 +15,7 @@ from fitness.outcome import (
     Crashed,
     Finding,
     Gate,
+    LaunchFailed,
     Outcome,
     Resources,
     SanitizerFinding,
@@ -63,6 +64,10 @@ def abnormal(execution: Execution, gate: Gate, shape: Mapping[str, int]) -> Outc
         message = f"no end after {execution.steps} warp instructions"
         hint = "look for a loop that does not end or a wait nobody signals"
         return TimedOut(gate, (*findings, Finding(gate, "step_limit", message, None, hint, shape=dict(shape))))
+    if execution.ended == "time":
+        return TimedOut(gate, findings)
+    if execution.ended == "refused":
+        return LaunchFailed(gate, findings)
     if execution.ended == "trap":
         trap = () if errors else (Finding(gate, "trap", "the kernel executed a trap", shape=dict(shape)),)
         return Crashed(gate, (*findings, *trap))

@@ -25,7 +25,7 @@ from typing import IO
 
 from fitness.compiler.nvrtc import NvrtcError
 from fitness.devices import open_device
-from fitness.devices.device import Device
+from fitness.devices.device import Device, Perishable
 from fitness.gpu import load
 from fitness.kernel import Kernel
 from fitness.outcome import Gate, Outcome
@@ -42,10 +42,14 @@ _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NU
 
 @dataclass(frozen=True)
 class DeviceSpec:
-    """Which device a worker opens: `kind` as in `fitness.devices.DEVICES`, and the card by name ("H200")."""
+    """Which device a worker opens: `kind` as in `fitness.devices.DEVICES`, and the card by name ("H200").
+
+    `visible`: CUDA_VISIBLE_DEVICES of the worker, which so meets one card of several; empty: as the parent has it.
+    """
 
     kind: str
     gpu: str
+    visible: str = ""
 
 
 @dataclass(frozen=True)
@@ -90,7 +94,15 @@ class JudgeRequest:
     full: bool = False
 
 
-Request = PrepareRequest | JudgeRequest
+@dataclass(frozen=True)
+class BaselineRequest:
+    """Times of vendor routines on a card, answered with a tuple of `fitness.baselines.measuring.BaselineTimes`."""
+
+    task: Task
+    names: tuple[str, ...]
+
+
+Request = PrepareRequest | JudgeRequest | BaselineRequest
 
 
 @dataclass(frozen=True)
@@ -107,9 +119,10 @@ class Entered:
 
 @dataclass(frozen=True)
 class Answer:
-    """The request in hand is done: a `Prepared` or an Outcome."""
+    """The request in hand is done: a `Prepared` or an Outcome. `spent`: its device is broken, replace the worker."""
 
     result: object
+    spent: bool = False
 
 
 @dataclass(frozen=True)
@@ -155,7 +168,7 @@ class Worker:
                 stdout=subprocess.DEVNULL,
                 stderr=self._stderr,
                 pass_fds=(requests.fileno(), lifeline),
-                env=_environment(),
+                env=_environment() | ({"CUDA_VISIBLE_DEVICES": spec.visible} if spec.visible else {}),
                 start_new_session=True,
             )
         finally:
@@ -254,8 +267,9 @@ def _watch(lifeline: int) -> None:
     os.killpg(0, signal.SIGKILL)
 
 
-def _limit(limits: CandidateLimits) -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (limits.memory_bytes, limits.memory_bytes))
+def _limit(spec: DeviceSpec, limits: CandidateLimits) -> None:
+    if spec.kind != "cuda":  # a CUDA context reserves far more addresses than it uses memory
+        resource.setrlimit(resource.RLIMIT_AS, (limits.memory_bytes, limits.memory_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
@@ -273,6 +287,13 @@ def _answer(request: Request, device: Device, limits: CandidateLimits, connectio
         result: object | Outcome
         if isinstance(request, PrepareRequest):
             result = evaluate.prepare(request.kernel, request.task, device, on_gate=entered)
+        elif isinstance(request, BaselineRequest):
+            from fitness.baselines.measuring import measure
+            from fitness.devices.cuda.cuda import Cuda
+
+            assert isinstance(device, Cuda), "only a card times vendor routines"
+            entered(Gate.TIMING)
+            result = measure(request.task, device, request.names)
         else:
             result = evaluate.judge(
                 request.kernel,
@@ -288,7 +309,7 @@ def _answer(request: Request, device: Device, limits: CandidateLimits, connectio
         return OutOfMemory(stage)
     except Exception as error:  # noqa: BLE001 -- the sandbox boundary: whatever it is, the parent must hear of it
         return Fault(stage, traceback.format_exc(), isinstance(error, OSError | ImportError | NvrtcError))
-    return Answer(result)
+    return Answer(result, isinstance(device, Perishable) and device.spent)
 
 
 def main(arguments: list[str]) -> int:
@@ -297,8 +318,10 @@ def main(arguments: list[str]) -> int:
     threading.Thread(target=_watch, args=(int(arguments[1]),), daemon=True).start()
     connection = Connection(int(arguments[0]))
     spec, limits = connection.recv()
-    _limit(limits)
+    _limit(spec, limits)
     device = open_device(spec.kind, load(spec.gpu))
+    if isinstance(device, Perishable):
+        device.run_s = limits.run_s
     with contextlib.suppress(EOFError, BrokenPipeError):  # the parent is gone or has had enough
         connection.send(Ready())
         while True:

@@ -18,6 +18,7 @@ from evo.cli.boundary import INTERRUPTED, PAUSED
 from evo.cli.experiments import find
 from evo.errors import EvoError
 from evo.experiment import BudgetSection, Experiment
+from evo.gpu_pool import GpuPool
 from evo.llm.connect import HINT, connect
 from evo.llm.costs import costs_json, costs_line, costs_of
 from evo.loop import run_experiment
@@ -28,6 +29,8 @@ from evo.propose import load_operators
 from evo.replaying import first_difference
 from evo.report.folder import write_run_folder
 from fitness import gpu as gpus
+from fitness.devices import resolve
+from fitness.devices.cuda.available import cards, missing
 
 
 @dataclass(frozen=True)
@@ -99,12 +102,12 @@ def load(name: str, options: Options, console: Console) -> Job:
     if found.shipped:
         console.print(f"{name} is not here; using the experiment that comes with evo", markup=False)
     experiment = Experiment.load(found.path, options.settings)
-    if experiment.device.kind == "cuda":
-        raise EvoError(
-            f'{found.path}: device.kind: "cuda" is not in this version',
-            'use "auto" or "simulator" (--set device.kind=auto)',
-        )
-    device = experiment.device.model_copy(update={"kind": "simulator"})
+    kind, why = resolve(experiment.device.kind, gpus.load(experiment.device.gpu))
+    if kind == "cuda" and (problem := missing()):
+        raise EvoError(f'{found.path}: device.kind = "cuda": {problem}', "evo doctor says what this machine can do")
+    if experiment.device.kind == "auto":
+        console.print(f"device.kind = auto: {kind} ({why})", markup=False, soft_wrap=True)
+    device = experiment.device.model_copy(update={"kind": kind})
     experiment = experiment.model_copy(
         update={"device": device, "operators": _operators(experiment, options, found.path)}
     )
@@ -140,15 +143,17 @@ def left_of(summary: RunSummary) -> BudgetSection | None:
 
 
 @contextmanager
-def _pool(job: Job, options: Options) -> Iterator[Pool]:
+def _pool(job: Job, options: Options) -> Iterator[Pool | GpuPool]:
     """Open workers for one experiment."""
-    limits = job.experiment.limits
-    spec = DeviceSpec("simulator", job.experiment.device.gpu)
+    asked, device = job.experiment.limits, job.experiment.device
+    limits = CandidateLimits(compile_s=asked.compile_s, steps=asked.steps, run_s=asked.run_s)
     workers = options.workers or len(os.sched_getaffinity(0))
-    with Pool(
-        spec, workers, CandidateLimits(compile_s=limits.compile_s, steps=limits.steps, run_s=limits.run_s)
-    ) as pool:
-        yield pool
+    if device.kind == "cuda":
+        with GpuPool(device.gpu, [card.index for card in cards()], workers, limits) as on_cards:
+            yield on_cards
+    else:
+        with Pool(DeviceSpec(device.kind, device.gpu), workers, limits) as pool:
+            yield pool
 
 
 def _forecast(job: Job, options: Options, console: Console) -> dict[str, object]:

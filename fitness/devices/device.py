@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -128,7 +128,11 @@ class ResolvedWorkspace:
 
 @dataclass(frozen=True)
 class ResolvedLaunch:
-    """One kernel launch with every expression evaluated for one shape. `shared`: dynamic bytes."""
+    """One kernel launch with every expression evaluated for one shape.
+
+    `shared`: dynamic bytes; `pdl`: may start before the launch before it has ended (programmatic dependent
+    launch); `carveout`: percent of L1 preferred as shared memory.
+    """
 
     entry: str
     grid: Dim3
@@ -138,6 +142,8 @@ class ResolvedLaunch:
     memset: tuple[str, ...] = ()
     cluster: Dim3 = (1, 1, 1)
     cooperative: bool = False
+    pdl: bool = False
+    carveout: int | None = None
 
 
 @dataclass(frozen=True)
@@ -192,7 +198,8 @@ class Execution:
         outputs: name -> array, same shapes and dtypes as Inputs.outputs.
         written: name -> bool array, True where the run wrote the element (all True where unknown).
         findings: sanitizer findings, errors first; empty when clean.
-        ended: "finished"; "fault" (a finding stopped it); "trap"; "steps"; "unsupported".
+        ended: "finished"; "fault" (a finding stopped it); "trap"; "steps", or "time" on a card (it did not end);
+            "refused" (the driver refuses the launch); "unsupported".
         steps: warp instructions executed.
         counters: device-specific counters per launch, None unless asked for.
         printed: what printf wrote, bounded.
@@ -201,7 +208,7 @@ class Execution:
     outputs: Mapping[str, Array]
     written: Mapping[str, NDArray[np.bool_]]
     findings: tuple[Finding, ...] = ()
-    ended: Literal["finished", "fault", "trap", "steps", "unsupported"] = "finished"
+    ended: Literal["finished", "fault", "trap", "steps", "time", "refused", "unsupported"] = "finished"
     steps: int = 0
     counters: tuple[Any, ...] | None = None
     printed: str = ""
@@ -213,6 +220,7 @@ class Measurement:
 
     `reduced_steps`: (scale, warp instructions per block) of the runs at reduced K that a modelled time was
     extrapolated from, ascending; empty where the full size ran; None where the device does not say.
+    `outputs`: what some of the timed runs wrote, for the caller to check; none on the modelled clock.
     """
 
     time_us: float
@@ -222,6 +230,7 @@ class Measurement:
     limiter: str = ""
     occupancy: float = 0.0
     reduced_steps: tuple[tuple[float, float], ...] | None = None
+    outputs: tuple[Mapping[str, Array], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -241,11 +250,14 @@ class Timeable:
 
     `reduced`: pairs (scale, program, inputs), scale = reduced K / full K, ascending; empty if K is not
     reducible.
+    `reference_us`: a time that belongs to the shape, never to the candidate; a card derives from it how many
+    runs one sample has.
     """
 
     program: Program
     inputs: Inputs
     reduced: tuple[tuple[float, Program, Inputs], ...] = ()
+    reference_us: float = 0.0
 
 
 class TimingError(RuntimeError):
@@ -280,3 +292,14 @@ class Device(Protocol):
 
     def profile(self, program: Program, inputs: Inputs) -> Profile:
         """Counters and the limiter sentence of one program."""
+
+
+@runtime_checkable
+class Perishable(Protocol):
+    """A device that a candidate can break for its whole process: a card, after a hang or a fault.
+
+    `spent`: it is broken; only a new process helps. `run_s`: wall seconds that one run may take.
+    """
+
+    spent: bool
+    run_s: float

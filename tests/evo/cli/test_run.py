@@ -250,10 +250,11 @@ def test_a_bad_experiment_is_refused_in_clear_lines(case: str) -> None:
     assert "Traceback" not in err
 
 
-def test_cuda_is_refused_not_swapped() -> None:
+def test_cuda_is_refused_not_swapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("evo.cli.jobs.missing", lambda: "the driver sees no card")
     code, _, err = run("smoke", "--set", "device.kind=cuda")
     assert code == 1
-    assert 'device.kind: "cuda" is not in this version' in err
+    assert 'device.kind = "cuda": the driver sees no card' in err
 
 
 def test_an_archive_that_is_not_sqlite() -> None:

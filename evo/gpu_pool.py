@@ -1,0 +1,205 @@
+"""The pool for real cards: compiling and the simulator's checks on the CPUs ahead, one worker per card behind.
+
+Gates 1 to 4 run in CPU workers, gate 4 on the simulator, which sees what a card cannot tell: reads out of bounds,
+races, uninitialised values. What survives, and what the simulator cannot run, is judged on a card, one kernel at a
+time per card, while the CPUs work on the next ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import queue
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING, NamedTuple
+
+from evo.evaluator import never
+from evo.pool import CandidateLimits, DeviceSpec, Pool
+from fitness.baselines import VENDORS
+from fitness.evaluate import Prepared
+from fitness.kernel import Kernel
+from fitness.outcome import Finding, Gate, Outcome, TimedOut, Unsupported
+from fitness.task import Task
+
+if TYPE_CHECKING:
+    from fitness.baselines.measuring import BaselineTimes
+
+_ASK_S = 0.5  # how often `stop` is asked
+
+
+class GpuPool:
+    """Evaluates kernels on real cards. Use as a context manager; one call at a time.
+
+    Args:
+        gpu: name of the cards' data sheet.
+        cards: indices of the cards to use, as the driver counts.
+        workers: CPU worker processes.
+        limits: what one candidate may take.
+    """
+
+    def __init__(self, gpu: str, cards: Iterable[int], workers: int, limits: CandidateLimits | None = None) -> None:
+        self.device = DeviceSpec("cuda", gpu)
+        limits = limits or CandidateLimits()
+        self._ahead = Pool(DeviceSpec("simulator", gpu), workers, limits)
+        self._cards = tuple(Pool(replace(self.device, visible=_visible(card)), 1, limits) for card in cards)
+
+    def __enter__(self) -> GpuPool:
+        self._ahead.__enter__()
+        for card in self._cards:
+            card.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all workers at once. Safe to call twice."""
+        for pool in (self._ahead, *self._cards):
+            pool.close()
+
+    def worker_pids(self) -> tuple[int, ...]:
+        """Process ids of all workers."""
+        return tuple(pid for pool in (self._ahead, *self._cards) for pid in pool.worker_pids())
+
+    def prepare(
+        self, task: Task, kernels: Iterable[tuple[int, Kernel]], *, stop: Callable[[], bool] = never
+    ) -> Iterator[tuple[int, Prepared | Outcome]]:
+        """Gates 1 to 3 of each (n, kernel), on the CPUs."""
+        return self._ahead.prepare(task, kernels, stop=stop)
+
+    def baselines(self, task: Task) -> tuple[BaselineTimes, ...]:
+        """Times of the vendor routines that `baseline = "auto"` means, on the first card.
+
+        Raises:
+            PoolError: the measurement failed.
+        """
+        return self._cards[0].baselines(task, VENDORS)
+
+    def judge(
+        self,
+        task: Task,
+        kernels: Iterable[tuple[int, Kernel]],
+        depth: Gate = Gate.TIMING,
+        incumbent_us: float | None = None,
+        *,
+        full: bool = False,
+        stop: Callable[[], bool] = never,
+    ) -> Iterator[tuple[int, Outcome]]:
+        """All gates up to `depth` of each (n, kernel): (n, outcome), as they complete, until `stop` says True.
+
+        Raises:
+            PoolError: see `Pool`.
+        """
+        stream = _Stream(self._ahead, self._cards, task, dict(kernels), _How(depth, incumbent_us, full, stop))
+        try:
+            yield from stream.results()
+        finally:
+            stream.close()
+
+
+class _How(NamedTuple):
+    """The other arguments of `judge`."""
+
+    depth: Gate
+    incumbent_us: float | None
+    full: bool
+    stop: Callable[[], bool]
+
+
+class _Stream:
+    """One call of `judge`: a thread for the CPU workers, one for each card."""
+
+    def __init__(
+        self,
+        ahead: Pool,
+        cards: tuple[Pool, ...],
+        task: Task,
+        kernels: dict[int, Kernel],
+        how: _How,
+    ) -> None:
+        self._ahead, self._task, self._kernels = ahead, task, kernels
+        self._how = how
+        self._results: queue.Queue[tuple[int, Outcome] | BaseException] = queue.Queue()
+        self._survivors: queue.Queue[tuple[int, tuple[Finding, ...]] | None] = queue.Queue()
+        self._stop = threading.Event()
+        work = [self._look_ahead, *(functools.partial(self._measure, card) for card in cards)]
+        self._cards = len(cards)
+        self._threads = [threading.Thread(target=self._guarded, args=(each,), daemon=True) for each in work]
+        for thread in self._threads:
+            thread.start()
+
+    def results(self) -> Iterator[tuple[int, Outcome]]:
+        """Every kernel's outcome, as they complete; raises what ended a thread early."""
+        for _ in self._kernels:
+            result = self._next()
+            if result is None:
+                return
+            if isinstance(result, BaseException):
+                raise result
+            yield result
+
+    def _next(self) -> tuple[int, Outcome] | BaseException | None:
+        """The next result; None once it is time to stop."""
+        while not self._ended():
+            with contextlib.suppress(queue.Empty):
+                return self._results.get(timeout=_ASK_S)
+        return None
+
+    def _ended(self) -> bool:
+        return self._stop.is_set() or self._how.stop()
+
+    def close(self) -> None:
+        """End the threads; what they have in hand is given up."""
+        self._stop.set()
+        for _ in range(self._cards):
+            self._survivors.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def _look_ahead(self) -> None:
+        kernels = self._kernels.items()
+        ahead = self._ahead.judge(self._task, kernels, Gate.SMALL_RUN, None, full=self._how.full, stop=self._ended)
+        for n, outcome in ahead:
+            notes = go_on(outcome)
+            if notes is None:
+                self._results.put((n, outcome))
+            else:
+                self._survivors.put((n, notes))
+
+    def _measure(self, card: Pool) -> None:
+        how = self._how
+        while (item := self._survivors.get()) is not None and not self._ended():
+            n, notes = item
+            jobs = [(n, self._kernels[n])]
+            judged = card.judge(self._task, jobs, how.depth, how.incumbent_us, full=how.full, stop=self._ended)
+            for _, outcome in judged:
+                self._results.put((n, replace(outcome, findings=(*outcome.findings, *notes))))
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 -- raised again in the thread that waits for results
+            self._results.put(error)
+
+
+def go_on(outcome: Outcome) -> tuple[Finding, ...] | None:
+    """None if the simulator's verdict stands; else the kernel goes to a card, with notes on what was not checked."""
+    if outcome.valid:
+        return ()
+    if isinstance(outcome, Unsupported) or (isinstance(outcome, TimedOut) and outcome.stage == Gate.SMALL_RUN):
+        why = outcome.findings[0].message if outcome.findings else outcome.kind
+        message = f"not checked for races and uninitialised values: the simulator cannot run it ({why})"
+        return (Finding(Gate.SMALL_RUN, "not_simulated", message, severity="note"),)
+    return None
+
+
+def _visible(card: int) -> str:
+    """CUDA_VISIBLE_DEVICES that shows one card only, by what the parent sees."""
+    seen = [part for part in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if part]
+    return seen[card] if card < len(seen) else str(card)

@@ -1,0 +1,45 @@
+"""What a candidate is compared with on a real card: vendor libraries and any Python callable, by the same protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, cast
+
+from fitness.registry import find
+from fitness.task import Task
+
+Run = Callable[[], Any]
+"""Enqueues one product on torch's current stream; returns Y as a tensor in the task's layout."""
+
+Routine = Callable[[Any, Any, Task], Run]
+"""Prepares one: W (M, K) and X in the task's layout as CUDA tensors -> `Run`. Raises `NotApplicableError`."""
+
+BASELINES: Final[dict[str, str]] = {
+    "cublas": "fitness.baselines.routines:cublas",
+    "cublaslt": "fitness.baselines.routines:cublaslt",
+    "cusparselt": "fitness.baselines.routines:cusparselt",
+    "cusparse_csr": "fitness.baselines.routines:cusparse_csr",
+    "torch_bsr": "fitness.baselines.routines:torch_bsr",
+    "torch_compile": "fitness.baselines.routines:torch_compile",
+}
+"""Name -> "module:function"; a task may also name any "module:function" that takes (w, x) and returns Y."""
+
+VENDORS: Final = ("cublas", "cublaslt", "cusparselt", "cusparse_csr", "torch_bsr")
+"""What `baseline = "auto"` tries on a card; the fastest of each shape is the baseline."""
+
+
+class NotApplicableError(ValueError):
+    """A routine cannot compute this task; the message says why."""
+
+
+def routine(name: str) -> Routine:
+    """A routine by name; a dotted name is a user's callable (w, x) -> Y.
+
+    Raises:
+        fitness.registry.UnknownNameError: there is none of that name.
+    """
+    found = find(BASELINES, name, "baseline")
+    if name in BASELINES:
+        return cast(Routine, found)
+    user = cast(Callable[[Any, Any], Any], found)
+    return lambda w, x, task: lambda: user(w, x)  # noqa: ARG005

@@ -1,0 +1,179 @@
+"""Times routines on a card by the protocol candidates are timed by: same data, cold, rotating operands, graphs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fitness import costing
+from fitness.baselines import VENDORS, NotApplicableError, Run, routine
+from fitness.correctness import check
+from fitness.devices.cuda.cuda import Cuda
+from fitness.devices.cuda.driver import Array, Card, CudaError
+from fitness.devices.cuda.memory import OperandCache
+from fitness.devices.device import Measurement, Timeable
+from fitness.inputs import Case, make_case
+from fitness.kernel import FormatChoice
+from fitness.outcome import Timing
+from fitness.task import Task
+from fitness.timing import CONFIRM, FULL, SCREEN, Estimate, Plan, ratio_estimate
+
+
+@dataclass(frozen=True)
+class BaselineTimes:
+    """One routine: its time at every shape of the task, in order; or why it has none.
+
+    `why_not` is empty where `timings` are complete.
+    """
+
+    name: str
+    timings: tuple[Timing, ...]
+    why_not: str = ""
+
+
+class _Borrowed:
+    """Device memory of ours that torch views as a tensor (the CUDA array interface, version 3)."""
+
+    def __init__(self, address: int, shape: tuple[int, ...], typestr: str) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": shape, "typestr": typestr, "data": (address, False), "version": 3, "strides": None
+        }  # fmt: skip
+
+
+def _tensor(address: int, like: Array, dtype: str) -> Any:
+    import torch
+
+    if dtype == "bfloat16":
+        return torch.as_tensor(_Borrowed(address, like.shape, "<i2"), device="cuda").view(torch.bfloat16)
+    return torch.as_tensor(_Borrowed(address, like.shape, like.dtype.str), device="cuda")
+
+
+class RoutineSubject:
+    """A routine as something to be timed beside candidates; its operands rotate as theirs do."""
+
+    def __init__(self, name: str, task: Task, case: Case, card: Card, cache: OperandCache, runs: int) -> None:
+        import torch
+
+        self._torch, self.card, self._case, self._cache = torch, card, case, cache
+        self._stream = torch.cuda.ExternalStream(card.stream)
+        self.sets = cache.get(case.inputs)
+        self._results: dict[int, Any] = {}
+        self.arena = (card.allocate(256), 256)
+        prepare = routine(name)
+        self._runs: list[Run] = []
+        buffers = case.inputs.buffers
+        with torch.cuda.stream(self._stream):
+            for addresses in self.sets.addresses[: max(1, runs)]:
+                w = _tensor(addresses["W.values"], buffers["W.values"], task.dtype)
+                x = _tensor(addresses["X"], buffers["X"], task.dtype)
+                self._runs.append(prepare(w, x, task))
+
+    def clear(self) -> None:
+        """Nothing: a routine keeps no state of ours."""
+
+    def enqueue(self, run: int) -> None:
+        """One product on the card's stream."""
+        with self._torch.cuda.stream(self._stream):
+            self._results[run] = self._runs[run % len(self._runs)]()
+
+    def outputs(self, run: int) -> Mapping[str, Array]:
+        """Y of that run."""
+        result = self._results[run].contiguous()
+        like = self._case.inputs.outputs["Y"]
+        raw = self.card.download(result.data_ptr(), like.nbytes)
+        return {"Y": raw.view(like.dtype).reshape(like.shape)}
+
+    def intact(self) -> bool:
+        """True if the operands were left alone."""
+        return self._cache.intact(self.sets)
+
+    def close(self) -> None:
+        """Forget tensors; torch keeps its memory for the next."""
+        self._results.clear()
+        self._runs.clear()
+        self.card.free(self.arena[0])
+
+
+def maker(name: str, task: Task, case: Case) -> Any:
+    """A `SubjectMaker` of a routine on a dense case."""
+    return lambda card, cache, runs: RoutineSubject(name, task, case, card, cache, runs)
+
+
+def dense_case(task: Task, shape: Mapping[str, int], device: Cuda) -> Case:
+    """The operands of a shape with W dense, zeros and all."""
+    return make_case(task, shape, FormatChoice("dense"), seed=0, data="normal", gpu=device.gpu)
+
+
+def measure(task: Task, device: Cuda, names: Sequence[str] = VENDORS, plan: Plan = FULL) -> tuple[BaselineTimes, ...]:
+    """Time each routine at every shape of the task; wrong results count as not applicable, aloud."""
+    return tuple(_one(name, task, device, plan) for name in names)
+
+
+def _one(name: str, task: Task, device: Cuda, plan: Plan) -> BaselineTimes:
+    timings = []
+    for shape in task.shapes:
+        case = dense_case(task, shape, device)
+        try:
+            measured = device.routine(maker(name, task, case), 2 * task.floor_us(shape, device.gpu), plan)
+        except (NotApplicableError, RuntimeError, ImportError, AttributeError) as error:
+            if isinstance(error, CudaError):
+                raise
+            return BaselineTimes(name, (), str(error).splitlines()[0][:200])
+        wrong = next(_wrong(case, measured), "")
+        if wrong:
+            return BaselineTimes(name, (), wrong)
+        timings.append(costing.timing_of(task, device, shape, measured))
+    return BaselineTimes(name, tuple(timings))
+
+
+def _wrong(case: Case, measured: Measurement) -> Iterator[str]:
+    for outputs in measured.outputs:
+        found = check(case, outputs, {"Y": np.ones(outputs["Y"].shape, np.bool_)}, sampled=False)
+        if found is not None:
+            yield f"its result is wrong: {found.pattern}, {found.margin:.3g}x the tolerance"
+
+
+def fastest(times: Sequence[BaselineTimes]) -> tuple[str, tuple[Timing, ...]] | None:
+    """The fastest routine of each shape, by name: what `baseline = "auto"` means on a card; None without any.
+
+    The name tells them apart where shapes differ: "cusparselt, cublas".
+    """
+    usable = [entry for entry in times if entry.timings]
+    if not usable:
+        return None
+    chosen = [min(usable, key=lambda entry: entry.timings[i].time_us) for i in range(len(usable[0].timings))]
+    names = [entry.name for entry in chosen]
+    name = names[0] if len(set(names)) == 1 else ", ".join(names)
+    return name, tuple(entry.timings[i] for i, entry in enumerate(chosen))
+
+
+def beside_fastest(
+    task: Task, device: Cuda, shape: Mapping[str, int], subject: Timeable
+) -> tuple[Measurement, str, Estimate | None]:
+    """Time a candidate by the full protocol of confirmation, interleaved with the fastest vendor routine.
+
+    Args:
+        task: what both compute.
+        device: the card.
+        shape: one of the task's.
+        subject: the candidate at that shape.
+
+    Returns:
+        (its measurement, the routine's name, routine time / candidate time); "" and None where no routine applies.
+
+    Raises:
+        TimingError: the candidate did not finish.
+    """
+    alone = dataclasses.replace(task, shapes=(shape,))
+    best = fastest(measure(alone, device, plan=SCREEN))
+    if best is None:
+        return device.beside((subject,), (), CONFIRM)[0], "", None
+    name = best[0]
+    rival = maker(name, task, dense_case(task, shape, device))
+    own, theirs = device.beside((subject,), (rival,), CONFIRM)
+    pair = [np.array(each.samples_us).reshape(CONFIRM.blocks, -1) for each in (theirs, own)]
+    return own, name, ratio_estimate(pair[0], pair[1])

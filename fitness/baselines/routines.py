@@ -1,0 +1,105 @@
+"""Vendor routines through PyTorch. W is (M, K); X is (N, K) for layout "col", (K, N) for "row"; Y likewise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fitness.baselines import NotApplicableError, Run
+from fitness.task import Task
+
+
+def _plain(task: Task) -> None:
+    """Refuses what a bare product does not compute."""
+    if task.epilogue:
+        raise NotApplicableError("it computes no epilogue")
+    if task.x_layout != task.y_layout:
+        raise NotApplicableError("it wants X and Y in the same layout")
+
+
+def _product(w: Any, x: Any, task: Task) -> Run:
+    import torch
+
+    _plain(task)
+    if task.dtype != task.out_dtype:
+        raise NotApplicableError(f"it gives no {task.out_dtype} of {task.dtype}")
+    first, second = (x, w.t()) if task.x_layout == "col" else (w, x)
+    out = torch.empty((first.shape[0], second.shape[1]), dtype=w.dtype, device=w.device)
+    return lambda: torch.mm(first, second, out=out)
+
+
+def cublas(w: Any, x: Any, task: Task) -> Run:
+    """Dense product by cuBLAS (torch.mm), W with its zeros."""
+    import torch
+
+    run = _product(w, x, task)
+
+    def enqueue() -> Any:
+        torch.backends.cuda.preferred_blas_library("cublas")
+        return run()
+
+    return enqueue
+
+
+def cublaslt(w: Any, x: Any, task: Task) -> Run:
+    """The same by cuBLASLt."""
+    import torch
+
+    run = _product(w, x, task)
+
+    def enqueue() -> Any:
+        torch.backends.cuda.preferred_blas_library("cublaslt")
+        return run()
+
+    return enqueue
+
+
+def cusparselt(w: Any, x: Any, task: Task) -> Run:
+    """2:4 product by cuSPARSELt, with its algorithm search."""
+    import torch
+
+    _plain(task)
+    pattern = dict(task.pattern or {})
+    if (pattern.get("kind"), pattern.get("n"), pattern.get("m")) != ("nm", 2, 4):
+        raise NotApplicableError("it takes 2:4 patterns only")
+    if task.dtype not in ("float16", "bfloat16") or task.x_layout != "col":
+        raise NotApplicableError("only float16 and bfloat16, column layout, are set up")
+    compressed = torch._cslt_compress(w)
+    algorithm = torch._cslt_sparse_mm_search(compressed, x.t(), transpose_result=True)
+    return lambda: torch._cslt_sparse_mm(compressed, x.t(), alg_id=algorithm, transpose_result=True)
+
+
+def _sparse_product(rows: Any, x: Any, task: Task) -> Run:
+    columns = x.t() if task.x_layout == "col" else x
+
+    def enqueue() -> Any:
+        y = rows @ columns
+        return y.t() if task.y_layout == "col" else y
+
+    return enqueue
+
+
+def cusparse_csr(w: Any, x: Any, task: Task) -> Run:
+    """CSR product by cuSPARSE with the algorithm PyTorch chooses; Y is (M, N) whatever the layout of X."""
+    _plain(task)
+    rows = w.to_sparse_csr()
+    return _sparse_product(rows, x, task)
+
+
+def torch_bsr(w: Any, x: Any, task: Task) -> Run:
+    """Block-sparse product by PyTorch's BSR kernels."""
+    _plain(task)
+    pattern = dict(task.pattern or {})
+    if pattern.get("kind") != "block":
+        raise NotApplicableError("it takes block patterns only")
+    rows = w.to_sparse_bsr(tuple(pattern["shape"]))
+    return _sparse_product(rows, x, task)
+
+
+def torch_compile(w: Any, x: Any, task: Task) -> Run:
+    """The dense product as torch.compile makes it (max-autotune, without its own graphs)."""
+    import torch
+
+    _plain(task)
+    first, second = (x, w.t()) if task.x_layout == "col" else (w, x)
+    compiled = torch.compile(torch.mm, mode="max-autotune-no-cudagraphs", dynamic=False)
+    return lambda: compiled(first, second)
