@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from evo.archive import Archive, RunRecord
+from evo.llm.costs import costs_of, costs_table
 from evo.merit import fitness_us
 from evo.observer import RunSummary
 from evo.progress import failures_text, shape_text, time_text
@@ -33,6 +34,7 @@ def report(archive: Archive, run: RunRecord, summary: RunSummary, files: Sequenc
         _path_section(judged, summary),
         _operators_section(judged),
         _failures_section(judged, summary),
+        _costs_section(archive, run),
         _provenance(run, files),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -143,6 +145,12 @@ def _failures_section(judged: Sequence[Judged], summary: RunSummary) -> str:
     )
     rows = [(count, *reason) for reason, count in reasons.most_common(_FAILURES_SHOWN)]
     return f"{head}\n\n{table(('count', 'verdict', 'finding', 'message'), rows)}" if rows else head
+
+
+def _costs_section(archive: Archive, run: RunRecord) -> str:
+    """What models cost; nothing where none was asked."""
+    costs = costs_of(archive, run.id)
+    return f"## What models cost\n\n{table(*costs_table(costs))}" if costs is not None else ""
 
 
 def _provenance(run: RunRecord, files: Sequence[str]) -> str:
