@@ -19,6 +19,7 @@ from fitness.devices.simulator.memory import Memory
 from fitness.devices.simulator.regions import Region
 from fitness.devices.simulator.sites import Site
 from fitness.devices.simulator.tensormap import BYTES, TensorMap, chunks, decode, fill, overlap
+from fitness.devices.simulator.vector_clocks import COPY
 from fitness.tensormap import SWIZZLES
 
 Array = NDArray[Any]
@@ -341,9 +342,9 @@ class Bulk:
         if self.machine.counting is not None:
             phase = mbarriers.phase(*barrier)
             self.machine.counting.landed(one.chunk, slot, int(offsets[0]), data.size, barrier[1], phase)
-        races = self.machine.races
+        races, tick = self.machine.races, None
         if races is not None:
-            races.bulk(one, slot, offsets, _CHUNK, sites.near)
+            tick = races.bulk(one, slot, offsets, sites.near, COPY)
         if window.poisoned is not None and self.deferred:
             window.poisoned.reshape(-1, _CHUNK)[index] = 1
 
@@ -351,7 +352,7 @@ class Bulk:
             window.data.reshape(-1, _CHUNK)[index] = data
             if window.poisoned is not None:
                 window.poisoned.reshape(-1, _CHUNK)[index] = 0 if marks is None else marks
-            mbarriers.transacted(*barrier, data.size, line)
+            mbarriers.transacted(*barrier, data.size, line, tick)
 
         mbarriers.later(*barrier, land)
 
@@ -360,7 +361,7 @@ class Bulk:
         window = self.memory.windows["shared"]
         index = (slot * window.stride + offsets) // _CHUNK
         if self.machine.races is not None:
-            self.machine.races.bulk(one, slot, offsets, _CHUNK, sites.near)
+            self.machine.races.bulk(one, slot, offsets, sites.near)
         data = window.data.reshape(-1, _CHUNK).take(index, axis=0)
         if self.deferred:
             lane = int(one.lanes[0])

@@ -188,7 +188,11 @@ class Clusters:
         self._phase[ready] += 1
         arrived[ready] = False
         if self.machine.races is not None:
-            self.machine.races.block_barrier(np.repeat(ready, chunk.cluster_size))
+            slots = np.repeat(ready, chunk.cluster_size)
+            if self.machine.races.clocks is None:
+                self.machine.races.block_barrier(slots)
+            else:
+                self.machine.races.cluster_barrier(slots, chunk.cluster_size)
         self._wake()
 
     def _part(self, parked: _Parked, go: NDArray[np.bool_]) -> None:

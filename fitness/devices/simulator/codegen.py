@@ -32,7 +32,8 @@ class Kernel:
         functions: per block. lengths: instructions per block (terminator included).
         whole: warps each block needs together: 0, 1 (whole warps) or 4 (whole warpgroups).
         live: variables each block takes (values, then taints). sites: memory instructions.
-        source: the generated code, for the curious. undefined: variables of the entry block that no one set.
+        source: the generated code, for the curious.
+        fenced: it holds memory fences. phased: its warps synchronise by mbarriers or wait for wgmma.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Kernel:
     source: str
     track: bool
     fenced: bool
+    phased: bool
 
 
 class _Generator:
@@ -78,6 +80,7 @@ class _Generator:
             sites=self.writer.sites,
             source=source,
             track=self.writer.track,
+            phased=any(i.op[0] in ("mbarrier", "wgmma") for b in blocks for i in b.instructions),
             fenced=any(_orders_memory(i) for b in blocks for i in b.instructions),
         )
 

@@ -165,7 +165,7 @@ class Copies:
                 if rest is not None:
                     kept.append(rest)
             self.pending = kept
-            mbarriers.arrived(*barrier, context.n, site.line)
+            mbarriers.arrived(*barrier, context.lanes, site.line)
 
         return land
 

@@ -17,6 +17,7 @@ from fitness.devices.simulator.faults import Stop, finding
 from fitness.devices.simulator.lanes import Chunk, Context, Value
 from fitness.devices.simulator.memory import Memory
 from fitness.devices.simulator.sites import Site
+from fitness.devices.simulator.vector_clocks import warps_of
 
 Slots = NDArray[np.int64]
 Counts = NDArray[np.int64]
@@ -44,6 +45,8 @@ class Barrier:
         self.expected, self.pending, self.tx, self.phase, self.born_epoch, self.born_lane = (
             np.zeros(self.blocks, dtype=np.int64) for _ in range(6)
         )
+        self.heard: Any = None  # vector clocks: what those who have arrived knew (blocks, columns)
+        self.told: Any = None  # the same at the end of the last phase
 
 
 class Objects:
@@ -136,6 +139,9 @@ class Objects:
             barrier.valid[mine] = True
             barrier.expected[mine] = barrier.pending[mine] = counts[here]
             barrier.tx[mine] = barrier.phase[mine] = 0
+            clocks = None if self.machine.races is None else self.machine.races.clocks
+            if clocks is not None and barrier.heard is None:
+                barrier.heard, barrier.told = clocks.new_barrier(barrier.blocks), clocks.new_barrier(barrier.blocks)
             if self.machine.races is not None:
                 barrier.born_epoch[mine] = self.machine.races.epochs[mine]
                 barrier.born_lane[mine] = context.lanes[here]
@@ -206,6 +212,7 @@ class Objects:
                 bytes_ = np.broadcast_to(np.asarray(expect, dtype=np.int64), context.n)[here]
                 np.add.at(barrier.tx, slots[here], bytes_)
                 self._check_tx(barrier, slots[here], site.line)
+            self._release(barrier, slots[here], some(context, here).lanes)
             states = self._count(barrier, slots[here], counts[here], offset, drop, incomplete, context, site, wanted)
             if state is not None and states is not None:
                 state[here] = states
@@ -273,6 +280,11 @@ class Objects:
             self._settle(barrier, one)
         return states
 
+    def _release(self, barrier: Barrier, slots: Slots, lanes: NDArray[np.int64]) -> None:
+        """What the lanes' warps have done is ordered before the end of the phase."""
+        if barrier.heard is not None:
+            self.machine.races.ordered_anew().release(warps_of(lanes), slots, barrier.heard)
+
     def _check_tx(self, barrier: Barrier, slots: Slots, line: int) -> None:
         if (np.abs(barrier.tx[slots]) > MOST).any():
             message = f"the transaction count of an mbarrier leaves its range of {MOST} bytes"
@@ -286,29 +298,32 @@ class Objects:
             return
         barrier.phase[done] += 1
         barrier.pending[done] = barrier.expected[done]
-        if self.machine.races is not None:
-            self.machine.races.block_barrier(done)
+        if barrier.heard is not None:
+            barrier.told[done] = barrier.heard[done]
         self._progress()
 
     # ---- asynchronous operations
 
-    def transacted(self, slot: int, offset: int, size: int, line: int) -> None:
-        """`complete_tx` of an asynchronous copy of `size` bytes."""
+    def transacted(self, slot: int, offset: int, size: int, line: int, tick: tuple[int, int] | None = None) -> None:
+        """`complete_tx` of an asynchronous copy of `size` bytes; `tick`: pseudo warp and clock of the copy."""
         barrier = self._barriers[offset]
+        if tick is not None and barrier.heard is not None:
+            self.machine.races.ordered_anew().landed(*tick, slot, barrier.heard)
         barrier.tx[slot] -= size
         self._check_tx(barrier, np.array([slot]), line)
         self._settle(barrier, np.array([slot]))
 
-    def arrived(self, slot: int, offset: int, count: int, line: int) -> None:
-        """An arrival that an asynchronous operation makes.
+    def arrived(self, slot: int, offset: int, lanes: NDArray[np.int64], line: int) -> None:
+        """Arrivals that asynchronous operations of some lanes make.
 
         Raises:
             Stop: it is one too many.
         """
-        barrier = self._barriers[offset]
+        barrier, count = self._barriers[offset], lanes.size
         if barrier.pending[slot] < count:
             message = f"an asynchronous copy arrives at the mbarrier at byte {offset}, which awaits no more arrivals"
             raise Stop("fault", finding("mbarrier", message, line))
+        self._release(barrier, np.full(count, slot), lanes)
         barrier.pending[slot] -= count
         self._settle(barrier, np.array([slot]))
 

@@ -18,6 +18,7 @@ from fitness.devices.simulator.faults import Stop, finding
 from fitness.devices.simulator.lanes import Chunk, Context, Value, gather
 from fitness.devices.simulator.mbarrier import Barrier, Objects, Slots, groups, some
 from fitness.devices.simulator.sites import Site
+from fitness.devices.simulator.vector_clocks import warps_of
 
 _ROUNDS = 1024
 
@@ -121,9 +122,19 @@ class Mbarriers(Objects):
                 if self._land(self._barriers[offset], slots[~done][here]):
                     done = self._done(parked)
         if done.all():
+            self._acquire(parked, done)
             return target, _answered(values, place, yes=True)
         self._part(parked, done)
         return None
+
+    def _acquire(self, parked: _Parked, done: NDArray[np.bool_]) -> None:
+        """What happened before the end of the phase is ordered before what these lanes do now."""
+        races = self.machine.races
+        if races is None or races.clocks is None:
+            return
+        for offset, here in groups(parked.offsets[done]):
+            lanes, slots = parked.context.lanes[done][here], parked.slots[done][here]
+            races.ordered_anew().acquire(warps_of(lanes), slots, self._barriers[offset].told)
 
     def _done(self, parked: _Parked) -> NDArray[np.bool_]:
         """Lanes whose phase is complete."""
@@ -139,6 +150,8 @@ class Mbarriers(Objects):
         if not go.any():
             self._parked.append(parked)
             return
+        if yes:
+            self._acquire(parked, go)
         if go.all():
             self.machine.resume(parked.target, parked.context, _answered(parked.values, parked.place, yes=yes))
             return

@@ -6,6 +6,8 @@ reader of another warp, each stamped with block epoch (barriers its block has pa
 (`__syncwarp`s its warp has passed) and lane. Two accesses by different lanes are ordered if the block epoch
 has changed in between, or if they are of one warp and its warp epoch has.
 
+Kernels that synchronise by mbarriers or in clusters are followed with vector clocks instead (vector_clocks.py).
+
 A granule is as small as the kernel's narrowest access to the memory in question (2 bytes for halves), and as
 large as that allows. Atomic (and volatile or relaxed) accesses race with plain ones only.
 """
@@ -23,6 +25,7 @@ from fitness.devices.simulator.lanes import Chunk, Context, unravel
 from fitness.devices.simulator.memory import Memory
 from fitness.devices.simulator.regions import Region
 from fitness.devices.simulator.sites import Site
+from fitness.devices.simulator.vector_clocks import VectorClocks
 
 Stamps = NDArray[np.int64]
 
@@ -60,7 +63,10 @@ class _Read(NamedTuple):
 
 
 class _Access(NamedTuple):
-    """One executed access: per granule its stamp and the smallest stamp of the lane's block epoch."""
+    """One executed access.
+
+    Per granule its stamp, the smallest stamp of the lane's block epoch, and the warp that makes it.
+    """
 
     context: Context
     site: Site
@@ -68,6 +74,7 @@ class _Access(NamedTuple):
     per_lane: int
     stamps: Stamps
     epochs: Stamps
+    viewers: Stamps
 
 
 class Races:
@@ -76,12 +83,15 @@ class Races:
     Args:
         sites: the kernel's memory instructions. findings: where races go. memory: for messages.
         fenced: the kernel holds memory fences, with which blocks may order their accesses to global memory.
+        vector: follow the order by vector clocks (mbarriers, clusters) instead of block epochs.
     """
 
     sees_landing = True
 
-    def __init__(self, sites: list[Site], findings: Findings, memory: Memory, *, fenced: bool) -> None:
+    def __init__(self, sites: list[Site], findings: Findings, memory: Memory, *, fenced: bool, vector: bool) -> None:
         self.sites, self.findings, self.memory, self.fenced = sites, findings, memory, fenced
+        self._vector = vector
+        self.clocks: VectorClocks | None = None
         self.shift = _granule_shift(s for s in sites if s.space in ("shared", "generic"))
         self.global_shift = _granule_shift(s for s in sites if s.space in ("global", "generic"))
         self.collided: NDArray[np.intp] | None = None
@@ -95,6 +105,7 @@ class Races:
         slots = chunk.blocks.size
         self.epochs: Stamps = np.ones(slots, dtype=np.int64)
         self.warp_epochs: Stamps = np.ones(chunk.live.size // 32, dtype=np.int64)
+        self.clocks = VectorClocks(chunk) if self._vector else None
         self.shared_history = _History((slots * chunk.shared_stride >> self.shift) + 1, "")
         self.lane_base = len(self._numbers) * chunk.stride
         self._stride = chunk.stride
@@ -107,13 +118,29 @@ class Races:
 
     def block_barrier(self, slots: NDArray[np.bool_] | None) -> None:
         """A barrier of all blocks (None) or of some completed."""
+        if self.clocks is not None:
+            self.clocks.blocks(slots)
         if slots is None:
             self.epochs += 1
-            self.shared_history.log.clear()
-            self.quiet = True
+            if self.clocks is None:  # else copies, products and other blocks of a cluster have not met them
+                self.shared_history.log.clear()
+                self.quiet = True
         else:
             self.epochs[slots] += 1
         self._version += 1
+
+    def cluster_barrier(self, slots: NDArray[np.bool_], size: int) -> None:
+        """A barrier of clusters of `size` blocks completed."""
+        self.epochs[slots] += 1
+        self._version += 1
+        assert self.clocks is not None
+        self.clocks.blocks(slots, size)
+
+    def ordered_anew(self) -> VectorClocks:
+        """The clocks, which the caller is about to change."""
+        assert self.clocks is not None
+        self._version += 1
+        return self.clocks
 
     def warp_barrier(self, warps: NDArray[np.int64]) -> None:
         """`__syncwarp` of these warps completed."""
@@ -125,7 +152,10 @@ class Races:
         found = self._stamps.get(id(context))
         if found is not None and found[0] is context and found[1] == self._version:
             return found[2], found[3]
-        epochs = self.epochs[context.slot] << _EPOCH
+        if self.clocks is not None:
+            epochs = self.clocks.own(context.lanes >> 5) << _EPOCH
+        else:
+            epochs = self.epochs[context.slot] << _EPOCH
         stamps = epochs | (self.warp_epochs[context.lanes >> 5] << _WARP_EPOCH) | context.lanes
         if len(self._stamps) > 64:
             self._stamps.clear()
@@ -182,11 +212,37 @@ class Races:
         count = bytes_each >> self.global_shift
         self._access(history, context, _spread(relative >> self.global_shift, count), count, site)
 
-    def bulk(self, one: Context, slot: int, offsets: NDArray[np.int64], bytes_each: int, site: Site) -> None:
-        """A bulk copy of one lane touches the shared memory of the block at `slot`, in pieces of `bytes_each`."""
+    def bulk(
+        self, one: Context, slot: int, offsets: NDArray[np.int64], site: Site, kind: int | None = None
+    ) -> tuple[int, int] | None:
+        """A bulk copy or a product of one lane touches shared memory of the block at `slot`, 16 bytes at each offset.
+
+        Args:
+            one: the lane that issues it.
+            slot: place of the block in the chunk.
+            offsets: of the pieces.
+            site: the instruction.
+            kind: whose pseudo warp does it (`COPY`, `PRODUCT`), None for the lane itself.
+
+        Returns:
+            pseudo warp and clock of the access, None without vector clocks or `kind`.
+        """
         context = Context(one.chunk, np.repeat(one.lanes, offsets.size))
         context.__dict__["slot"] = np.full(offsets.size, slot, dtype=np.int64)
-        self.shared(context, offsets, site, bytes_each)
+        if self.clocks is None or kind is None:
+            self.shared(context, offsets, site, 16)
+            return None
+        history = self.shared_history
+        if history.log:
+            self._enter_reads(history)
+        tick = self.clocks.pseudo(kind, slot)
+        stamp = np.int64(tick[1] << _EPOCH | tick[0] << 5)
+        granules = self._granules(context, offsets, 16)
+        stamps = np.full(granules.size, stamp)
+        self.quiet = self.quiet and site.verb == "reads"
+        viewers = np.full(granules.size, one.lanes[0] >> 5)
+        self._enter(history, _Access(context, site, granules, 16 >> self.shift, stamps, stamps, viewers))
+        return tick
 
     def bulk_global(self, one: Context, region: Region, rows: NDArray[np.int64], size: int, site: Site) -> None:
         """A bulk copy of one lane touches rows of `size` bytes of a buffer."""
@@ -200,14 +256,19 @@ class Races:
         stamps, epochs = self._now(context)
         if history.buffer:
             stamps = stamps + self.lane_base
+        viewers = context.lanes >> 5
         if count > 1:
-            stamps, epochs = np.repeat(stamps, count), np.repeat(epochs, count)
-        now = _Access(context, site, granules, count, stamps, epochs)
+            stamps, epochs, viewers = (np.repeat(x, count) for x in (stamps, epochs, viewers))
+        self._enter(history, _Access(context, site, granules, count, stamps, epochs, viewers))
+
+    def _enter(self, history: _History, now: _Access) -> None:
+        """Judge an access by those before it, and remember it."""
+        site, granules, count, stamps = now.site, now.granules, now.per_lane, now.stamps
         self.collided = None
         self._judge(history, history.writer, now, "written")
         if site.verb == "reads":
-            if not site.atomic and history.buffer:
-                self._read(history, granules, stamps, epochs, site)
+            if not site.atomic and (history.buffer or (self.clocks is not None and stamps is now.epochs)):
+                self._read(history, granules, stamps, now.epochs, site)
             return
         self._judge(history, history.reader, now, "read")
         self._judge(history, history.stranger, now, "read")
@@ -221,11 +282,26 @@ class Races:
     def _judge(self, history: _History, last: Stamps, now: _Access, verb: str) -> None:
         """Compare with the last writer or reader of every granule; report conflicts."""
         before = last.take(now.granules)
-        recent = before >= now.epochs
-        if history.buffer:
-            recent |= (before != 0) & (self._block(before) != self._block(now.stamps))
+        recent = self._recent(history, before, now)
         if recent.any():
             self._accuse(history, before, recent, now, verb)
+
+    def _recent(self, history: _History, before: Stamps, now: _Access) -> NDArray[np.bool_]:
+        """Where the access before may not be ordered before this one (of one warp: its warp epoch decides later)."""
+        if self.clocks is None:
+            recent = before >= now.epochs
+            if history.buffer:
+                recent |= (before != 0) & (self._block(before) != self._block(now.stamps))
+            return np.asarray(recent)
+        base = self.lane_base if history.buffer else 0
+        warp = ((before & _LANE) - base) >> 5
+        here = (before != 0) & (warp >= 0)  # of this chunk
+        warp = np.where(here, warp, 0)
+        cluster = self.clocks.cluster_of
+        near = here & (cluster(warp) == cluster(now.viewers))
+        loose = self.clocks.unordered(now.viewers, warp, before >> _EPOCH)
+        loose |= warp == ((now.stamps & _LANE) - base) >> 5
+        return np.asarray((before != 0) & (~near | loose))
 
     def _block(self, stamps: Stamps) -> NDArray[np.int64]:
         """Number of the block (over all chunks) a stamp's lane belongs to."""
@@ -243,7 +319,7 @@ class Races:
             near &= (winner & _LANE) >> 5 == (loser & _LANE) >> 5
             history.reader[where[near]] = winner[near] | _MANY
             history.stranger[where[~near]] = loser[~near]
-        recent = old >= epochs
+        recent = old >= epochs if self.clocks is None else old != 0
         if recent.any():
             where, before, now = granules[recent], old[recent], stamps[recent]
             near = (before & _LANE) >> 5 == (now & _LANE) >> 5
@@ -296,8 +372,13 @@ class Races:
             what = (
                 f"shared memory at byte {int(now.granules[place] << self.shift) % max(1, context.chunk.shared_stride)}"
             )
-            who = f"thread {context.chunk.position(number)[1]}"
+            who = f"thread {context.chunk.position(number % context.chunk.live.size)[1]}"
+            if number >= context.chunk.live.size:  # a pseudo warp of the vector clocks
+                copies = number < context.chunk.live.size + 32 * context.chunk.blocks.size
+                who = "a bulk copy" if copies else "a wgmma"
             cure, suggestion = "with no barrier in between", ""
+            if self.clocks is not None:
+                cure = "and nothing orders the two"
         self.findings.add(
             "race",
             f"{self.memory.where(context, lane)} {site.verb} {what} that {who}{many} has {verb} "

@@ -236,7 +236,8 @@ class _Run:
         deferred = self.checks.uninitialised or self.checks.races
         races = None
         if self.checks.races:
-            races = Races(kernel.sites, self.findings, memory, fenced=kernel.fenced)
+            vector = kernel.phased or launch.cluster != (1, 1, 1)
+            races = Races(kernel.sites, self.findings, memory, fenced=kernel.fenced, vector=vector)
             memory.races = races
             memory.observers.append(races)
         counting = None

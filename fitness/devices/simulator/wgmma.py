@@ -19,10 +19,12 @@ from fitness.devices.simulator.faults import Stop, finding, unsupported
 from fitness.devices.simulator.lanes import WARP, WARPGROUP, Chunk, Context, Value
 from fitness.devices.simulator.memory import Memory
 from fitness.devices.simulator.sites import Site
+from fitness.devices.simulator.vector_clocks import PRODUCT
 from fitness.devices.simulator.wgmma_layout import UnsupportedLayout, addresses
 
 Array = NDArray[Any]
 ROWS = 64
+_KEPT = 64  # groups of a warp that may be in flight
 
 
 @dataclass(frozen=True)
@@ -76,11 +78,15 @@ class Wgmma:
         self.memory: Memory = machine.memory
         self._committed: NDArray[np.int64] = np.zeros(0, dtype=np.int64)  # groups of each warp
         self._landed: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        #: Vector clocks: of each warp's last product, and at the end of its last groups.
+        self._issued: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self._closed: NDArray[np.int64] = np.zeros((0, _KEPT), dtype=np.int64)
 
     def begin(self, chunk: Chunk) -> None:
         """A new chunk."""
         warps = chunk.live.size // WARP
-        self._committed, self._landed = np.zeros(warps, dtype=np.int64), np.zeros(warps, dtype=np.int64)
+        self._committed, self._landed, self._issued = (np.zeros(warps, dtype=np.int64) for _ in range(3))
+        self._closed = np.zeros((warps, _KEPT), dtype=np.int64)
 
     # ---- groups
 
@@ -98,12 +104,19 @@ class Wgmma:
 
     def commit(self, context: Context) -> None:
         """`wgmma.commit_group`."""
-        self._committed[context.warps] += 1
+        warps = context.warps
+        self._committed[warps] += 1
+        self._closed[warps, self._committed[warps] % _KEPT] = self._issued[warps]
 
     def wait(self, context: Context, left_open: int) -> None:
         """`wgmma.wait_group`: all groups of these warps but the last `left_open` are complete."""
         warps = context.warps
         self._landed[warps] = np.maximum(self._landed[warps], self._committed[warps] - left_open)
+        races = self.machine.races
+        if races is not None and races.clocks is not None:
+            clocks = self._closed[warps, self._landed[warps] % _KEPT]
+            slots = warps // context.chunk.warps_per_block
+            races.ordered_anew().finished(warps, slots, np.where(self._landed[warps] > 0, clocks, 0))
 
     def mark(self, context: Context, code: Any, line: int) -> Any:
         """Taint of a register that is used, from its code (see above); reports one that is not ready."""
@@ -287,7 +300,10 @@ class Wgmma:
         for group in groups.tolist():
             lane = context.lanes[WARPGROUP * group : WARPGROUP * group + 1]
             one = Context(context.chunk, lane)
-            races.bulk(one, int(one.slot[0]), chunks, 16, what.site)
+            tick = races.bulk(one, int(one.slot[0]), chunks, what.site, PRODUCT)
+            if tick is not None:
+                first = int(lane[0]) // WARP
+                self._issued[first : first + WARPGROUP // WARP] = tick[1]
 
     # ---- taint
 

@@ -107,6 +107,12 @@ def test_stores_and_reductions_in_other_blocks() -> None:
     np.testing.assert_array_equal(count, [64, 0, 64, 0])
 
 
+def test_missing_cluster_barriers_are_found() -> None:
+    """A block-wide barrier orders nothing between blocks."""
+    found, *_ = exchange(EXCHANGE.replace("FIRST", SYNC).replace("SECOND", "__syncthreads();"))
+    assert found == {"race"}
+
+
 def test_a_block_that_never_arrives() -> None:
     source = EXCHANGE.replace("FIRST", "if (rank == 1) return; " + SYNC + "if (rank == 0) cluster_wait();").replace(
         "SECOND", ""

@@ -45,12 +45,16 @@ def test_producers_and_consumers_alternate(swap: bool) -> None:
     np.testing.assert_array_equal(execution.outputs["y"], x.reshape(15, 128)[:, ::-1].ravel())
 
 
-def test_a_missing_wait_is_a_race() -> None:
-    """A consumer that does not wait for the tile."""
+@pytest.mark.parametrize("removed", ["mbarrier_wait(&full, i & 1);", "mbarrier_wait(&empty, (i & 1) ^ 1);"])
+def test_a_missing_wait_is_a_race(removed: str) -> None:
+    """A consumer that does not wait for the tile, a producer that does not wait for its release.
+
+    The numbers of the second are right here, for the groups happen to alternate.
+    """
     x = floats(5 * 128)
-    source = EXCHANGE.replace("mbarrier_wait(&full, i & 1);", "")
     y = {"y": np.zeros(x.size, np.float32)}
-    assert kinds(run(source, launch("exchange", 1, 256, "x", "y", 5), {"x": x}, y)) & {"race", "uninitialised"}
+    execution = run(EXCHANGE.replace(removed, ""), launch("exchange", 1, 256, "x", "y", 5), {"x": x}, y)
+    assert "race" in kinds(execution)
 
 
 STATES = (

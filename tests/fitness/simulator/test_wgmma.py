@@ -116,6 +116,19 @@ def test_fences() -> None:
         clean(execute(ops, source(form, before=written)))
 
 
+@pytest.mark.parametrize("waited", [False, True])
+def test_operands_overwritten_while_a_product_runs(waited: bool) -> None:
+    """A block-wide barrier is no wait for the product."""
+    form = Form(n=16)
+    wait = 'asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");'
+    overwrite = "__syncthreads(); reinterpret_cast<volatile float*>(memory)[threadIdx.x] = 0.0f;"
+    text = source(form).replace(wait, f"{wait} {overwrite}" if waited else f"{overwrite} {wait}")
+    execution = execute(operands(form), text)
+    assert kinds(execution) == (set() if waited else {"race"})
+    if not waited:
+        assert "that a wgmma" in execution.findings[0].message
+
+
 def test_part_of_a_warpgroup() -> None:
     form = Form(n=16)
     text = source(form, before="if (threadIdx.x >= 96) return;")
