@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ParamSpec, TypeVar
 
 from evo.archive import codec, connection
@@ -200,3 +200,43 @@ def last(archive: Archive, run_id: str) -> int | None:
     """The largest number of a candidate, None without any."""
     found = next(_numbers(archive, "select max(n) from candidates where run_id = ?", run_id), None)
     return None if found is None else int(found)
+
+
+@_guarded
+def failures(archive: Archive, run_id: str) -> Iterator[Row]:
+    """Where candidates failed: stage, kind, finding, how many, the first of them; the commonest first."""
+    yield from archive.database.query(
+        "select * from failures_by_stage where run_id = ? order by candidates desc, first_n", [run_id]
+    )
+
+
+@_guarded
+def findings(archive: Archive, run_id: str) -> Iterator[tuple[int, list[Row]]]:
+    """(n, findings as the archive has them) of every candidate that has any, in order of n."""
+    sql = "select n, findings from outcomes where run_id = ? and findings <> '[]' order by n"
+    yield from ((row["n"], codec.from_json(row["findings"])) for row in archive.database.query(sql, [run_id]))
+
+
+@_guarded
+def genomes(archive: Archive, run_id: str) -> Iterator[Row]:
+    """Source and params of every candidate: n, source_id, params (JSON), in order of n."""
+    yield from archive.database.query(
+        "select c.n, k.source_id, k.params from candidates c join kernels k on k.id = c.kernel_id"
+        " where c.run_id = ? order by c.n",
+        [run_id],
+    )
+
+
+@_guarded
+def sources(archive: Archive, source_ids: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """(key, text) of these sources, one at a time, in the order asked for."""
+    for source_id in source_ids:
+        for row in archive.database.query("select id, text from sources where id = ?", [source_id]):
+            yield row["id"], row["text"]
+
+
+def seconds(archive: Archive, run_id: str) -> tuple[float, float]:
+    """Seconds all candidates of a run took to compile, and to check and time."""
+    sums = [f"select coalesce(sum({name}), 0.0) from outcomes where run_id = ?" for name in ("compile_s", "evaluate_s")]
+    compile_s, evaluate_s = (next(_numbers(archive, sql, run_id), 0.0) or 0.0 for sql in sums)
+    return compile_s, evaluate_s

@@ -14,6 +14,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("evo.cli.run:run", "Evolve kernels for the task of an experiment file."),
     "lineage": ("evo.cli.lineage:lineage", "Show how a kernel came about, from its seed on."),
     "plot": ("evo.cli.plot:plot", "Plot runs: speedup, roofline, Pareto front, ... (PNG, PDF, SVG, CSV)."),
+    "report": ("evo.cli.report:report", "Write a run as one HTML file to explore."),
     "archive": ("evo.cli.archive:archive", "Look after archives: check, merge, search, export, ..."),
     "inject": ("evo.cli.inject:inject", "Add a kernel of one's own to a run."),
     "new": ("evo.cli.new:new", "Write a new experiment file to start from."),

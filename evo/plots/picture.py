@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import io
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,11 +107,12 @@ def save(picture: Picture, folder: Path, name: str = "plot", formats: Sequence[s
 
 
 def as_svg(picture: Picture) -> str:
-    """The picture as one SVG element, for an HTML page."""
+    """The picture as one SVG element, for an HTML page; without comments, which would carry texts as they are."""
     text = io.StringIO()
     with style():
         figure_of(picture).savefig(text, format="svg", metadata=_METADATA["svg"])
-    return text.getvalue()[text.getvalue().index("<svg") :]
+    drawn = text.getvalue()
+    return re.sub(r"\s*<!--.*?-->", "", drawn[drawn.index("<svg") :], flags=re.DOTALL)
 
 
 @contextlib.contextmanager
