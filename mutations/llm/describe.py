@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from fitness.compile import preludes
 from fitness.compiler.includes import FAMILIES, HEADERS
 from fitness.dtypes import DTYPES
 from fitness.formats import FORMATS, get_format
@@ -129,6 +130,18 @@ def gpu_facts(gpu: Gpu) -> Mapping[str, Any]:
 def includes() -> tuple[str, ...]:
     """What a kernel may include."""
     return (*HEADERS, *FAMILIES)
+
+
+@functools.cache
+def own_headers() -> Mapping[str, str]:
+    """What our own headers, `evo.cuh` apart, say about themselves in their first lines."""
+    found = {}
+    for name, text in preludes().items():
+        lines = text.splitlines()
+        first = next((place for place, line in enumerate(lines) if not line.startswith("//")), len(lines))
+        said = " ".join(line.removeprefix("//").strip() for line in lines[:first])
+        found[name] = said.removeprefix(f"{name}:").strip()
+    return {name: said for name, said in found.items() if name != "evo.cuh"}
 
 
 def shape_text(shape: Mapping[str, int]) -> str:

@@ -93,6 +93,7 @@ def serve(path: Path, port: int, threads: int) -> object:
         raise LocalModelError("xllamacpp is not installed; pip install 'evo-kernels[local]'") from error
     params = xllamacpp.CommonParams()
     params.model.path = str(path)
+    params.model_alias = {NAME}
     params.hostnames = ["127.0.0.1"]
     params.port = port
     params.n_ctx = _CONTEXT

@@ -64,6 +64,7 @@ def system_message(task: Task, gpu: Gpu) -> str:
         example=example_kernel(task),
         formats=describe.usable_formats(task),
         includes=describe.includes(),
+        preludes=describe.own_headers(),
         task=json_text(describe.task_facts(task, gpu)),
         pattern=json_text(describe.pattern_facts(task)),
         gpu=json_text(describe.gpu_facts(gpu)),
@@ -74,6 +75,7 @@ def example_kernel(task: Task) -> str:
     """The example of the file contract: a dense product in the task's types and layouts; it is right."""
     return render(
         "example_dense.cu",
+        bfloat16="bfloat16" in (task.dtype, task.out_dtype),
         type=_C_TYPES[task.dtype],
         out_type=_C_TYPES[task.out_dtype],
         x_index="n * ldx + k" if task.x_layout == "col" else "k * ldx + n",

@@ -29,6 +29,7 @@ from fitness.outcome import (
     WrongResult,
     WrongValues,
 )
+from fitness.task import Task
 from mutations.llm import describe, prompt
 from mutations.llm.prompt import DROPPED_FIRST, Section, fitted
 from mutations.llm.strategies import card
@@ -100,6 +101,8 @@ def golden(name: str, text: str) -> None:
         text = text.replace(", ".join(facts["arguments"]), f"(arguments of {storage})")
         text = text.replace(describe.format_summary(storage), f"(first sentence of {storage})")
     text = text.replace(", ".join(describe.includes()), "(includes)") + "\n"
+    for name, said in describe.own_headers().items():
+        text = text.replace(f"- `{name}`: {said}\n", "")
     text = text.replace(json.dumps(describe.task_facts(TASK, CARD)), "(task)")
     text = text.replace(SCALAR.source.rstrip(), "(kernel A)").replace(VECTOR.source.rstrip(), "(kernel B)")
     text = text.replace(SHARED.source.rstrip(), "(another kernel)")
@@ -174,9 +177,13 @@ def test_every_failure_has_its_own_repair(kind: str) -> None:
     assert "/home" not in ask
 
 
-def test_the_example_of_the_contract_is_right() -> None:
-    kernel = parse_kernel(prompt.example_kernel(TASK))
-    assert not TASK.domain_violations(kernel)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("layout", ["col", "row"])
+def test_the_example_of_the_contract_is_right(dtype: str, layout: str) -> None:
+    spec = {"op": "gemm", "dtype": dtype, "shapes": [{"M": 64, "K": 64, "N": 8}]}
+    task = Task.from_spec(spec | {"x_layout": layout, "y_layout": layout})
+    kernel = parse_kernel(prompt.example_kernel(task))
+    assert not task.domain_violations(kernel)
     built = compile_source(kernel.source, defines=kernel.defines, arch="sm_90a")
     assert not isinstance(built, CompileError), built
 
