@@ -240,3 +240,19 @@ def seconds(archive: Archive, run_id: str) -> tuple[float, float]:
     sums = [f"select coalesce(sum({name}), 0.0) from outcomes where run_id = ?" for name in ("compile_s", "evaluate_s")]
     compile_s, evaluate_s = (next(_numbers(archive, sql, run_id), 0.0) or 0.0 for sql in sums)
     return compile_s, evaluate_s
+
+
+@_guarded
+def standing(archive: Archive, run_id: str) -> Iterator[Row]:
+    """How a run stands, one row: its status, the latest generation, and counts."""
+    yield from archive.database.query(
+        "select r.status, r.ended_at, (select max(generation) from candidates where run_id = r.id) as generation,"
+        " (select count(*) from candidates where run_id = r.id) as candidates,"
+        " (select count(*) from candidates where run_id = r.id and kernel_id is null) as refused,"
+        " (select count(*) from outcomes where run_id = r.id) as judged,"
+        " (select count(fitness_us) from outcomes where run_id = r.id) as valid,"
+        " (select count(reused_from) from outcomes where run_id = r.id) as duplicates,"
+        " (select count(*) from confirmations where run_id = r.id) as confirmations,"
+        " (select count(*) from events where run_id = r.id) as events from runs r where r.id = ?",
+        [run_id],
+    )

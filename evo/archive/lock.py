@@ -32,3 +32,16 @@ def run_lock(archive: Path | str, run_id: str) -> Iterator[None]:
             yield
         finally:
             path.unlink(missing_ok=True)
+
+
+def is_under_way(archive: Path | str, run_id: str) -> bool:
+    """True while a process holds the run's lock. Makes no file."""
+    path = Path(f"{archive}.{run_id}.lock")
+    try:
+        with path.open(encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False

@@ -15,9 +15,12 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "lineage": ("evo.cli.lineage:lineage", "Show how a kernel came about, from its seed on."),
     "plot": ("evo.cli.plot:plot", "Plot runs: speedup, roofline, Pareto front, ... (PNG, PDF, SVG, CSV)."),
     "report": ("evo.cli.report:report", "Write a run as one HTML file to explore."),
+    "watch": ("evo.cli.watch:watch", "Watch a run in the terminal, or as a report that updates itself."),
     "archive": ("evo.cli.archive:archive", "Look after archives: check, merge, search, export, ..."),
     "inject": ("evo.cli.inject:inject", "Add a kernel of one's own to a run."),
     "new": ("evo.cli.new:new", "Write a new experiment file to start from."),
+    "evaluate": ("evo.cli.evaluate:evaluate", "Judge one kernel: verdict, times, profile, sanitizers."),
+    "doctor": ("evo.cli.doctor:doctor", "Say what this machine can do and what is missing."),
 }
 """Subcommand -> ("module:attribute", one-line help)."""
 
