@@ -24,14 +24,18 @@ from fitness.kernel import Kernel, KernelError, parse_kernel
 from fitness.program import build_program
 from fitness.task import Task
 
-_SYNC = re.compile(r"__syncthreads\(\);|__syncwarp\(\);|evo::cp_async_wait<[^;]*>\(\);")
-_CAUGHT_BY = {"race", "uninitialised", "async_copy_overlap"}
+_SYNC = re.compile(
+    r"__syncthreads\(\);|__syncwarp\(\);|evo::cp_async_wait<[^;]*>\(\);|evo::mbarrier_wait\([^;]*\);|evo::wgmma_fence\(\);"
+    r"|evo::wgmma_wait<[^;]*>\(\);|evo::cluster_arrive\(\);\s*evo::cluster_wait\(\);|evo::named_barrier\([^;]*\);"
+)
+_CAUGHT_BY = {"race", "uninitialised", "async_copy_overlap", "wgmma", "mbarrier"}
 
 # Sets of params, as far as a seed has them. The first two between them exercise every barrier: warps that share
 # a tile along K, and weights streamed through shared memory.
 _MUTANT_VARIANTS: tuple[Mapping[str, int], ...] = (
     {"SMALL_N": 0, "WK": 2, "BK": 128, "STAGES": 3, "SPLITK": 2},
     {"SMALL_N": 128, "S_ASYNC": 1, "S_DEPTH": 2, "S_WARPS": 2, "S_SPLITK": 2},
+    {"SMALL_N": 0, "WG": 2, "KB": 1, "STAGES": 2, "SPLITK": 1},
 )
 _HONEST_VARIANTS: tuple[Mapping[str, int], ...] = (
     *_MUTANT_VARIANTS,
@@ -44,8 +48,12 @@ _SHAPES = ({"M": 33, "N": 9, "K": 128}, {"M": 40, "N": 9, "K": 640})
 
 # Not found by design. After the loop every group in flight is empty: the wait there only guards against a later
 # edit. A barrier between a fence and the atomic that announces a block's results orders them for other blocks; the
-# detector takes kernels with fences at their word there.
-_REDUNDANT = re.compile(r"evo::cp_async_wait<0>\(\);|(?<=__threadfence\(\);\n        )__syncthreads\(\);")
+# detector takes kernels with fences at their word there. The lanes of a warp are one to vector clocks: what its first
+# lane announces, all have done.
+_REDUNDANT = re.compile(
+    r"evo::cp_async_wait<0>\(\);|(?<=__threadfence\(\);\n        )__syncthreads\(\);"
+    r"|__syncwarp\(\);(?=\s*if \(lane == 0\) evo::mbarrier_arrive)"
+)
 
 
 def _shared_memory_seeds() -> list[Path]:
