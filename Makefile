@@ -1,7 +1,7 @@
 # `make check` is what continuous integration asks of a change, less the fresh environment.
 PYTHON ?= python
 
-.PHONY: check format lint types layers test smoke plot
+.PHONY: check format lint types layers test smoke plot gallery
 
 check: lint types layers test
 
@@ -29,3 +29,7 @@ smoke:
 plot:
 	$(PYTHON) -m evo.run experiments/nm24.toml
 	$(PYTHON) -m evo plot nm24 --out docs/images --name nm24 --format png --format pdf
+
+# The pictures of docs/gallery.md, from the archive that comes with evo.
+gallery:
+	$(PYTHON) -m evo plot nm24 --kind all --archive archive.db --out docs/images/gallery --format png
