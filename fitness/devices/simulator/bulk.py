@@ -362,6 +362,9 @@ class Bulk:
         index = (slot * window.stride + offsets) // _CHUNK
         if self.machine.races is not None:
             self.machine.races.bulk(one, slot, offsets, sites.near)
+        if self.machine.proxies is not None:
+            who = f"a bulk store of {self.memory.where(one, one.lanes[0])}"
+            self.machine.proxies.read(one, slot, offsets, sites.near, who)
         data = window.data.reshape(-1, _CHUNK).take(index, axis=0)
         if self.deferred:
             lane = int(one.lanes[0])

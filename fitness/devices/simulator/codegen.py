@@ -33,7 +33,7 @@ class Kernel:
         whole: warps each block needs together: 0, 1 (whole warps) or 4 (whole warpgroups).
         live: variables each block takes (values, then taints). sites: memory instructions.
         source: the generated code, for the curious.
-        fenced: it holds memory fences. phased: its warps synchronise by mbarriers or wait for wgmma.
+        fenced: it holds memory fences. phased: its warps wait for mbarriers, bulk stores or wgmma.
     """
 
     name: str
@@ -80,7 +80,9 @@ class _Generator:
             sites=self.writer.sites,
             source=source,
             track=self.writer.track,
-            phased=any(i.op[0] in ("mbarrier", "wgmma") for b in blocks for i in b.instructions),
+            phased=any(
+                i.op[0] in ("mbarrier", "wgmma") or "bulk_group" in i.op for b in blocks for i in b.instructions
+            ),
             fenced=any(_orders_memory(i) for b in blocks for i in b.instructions),
         )
 

@@ -174,8 +174,9 @@ class _Machine:
         self.blocks = launch.grid[0] * launch.grid[1] * launch.grid[2]
         threads = launch.block[0] * launch.block[1] * launch.block[2]
         self.warps_per_block = -(-threads // 32)
-        self.busy_sms = min(self.blocks, gpu.sms)
-        self.per_sm = -(-self.blocks // gpu.sms)
+        usable = _usable_sms(gpu, launch.cluster[0] * launch.cluster[1] * launch.cluster[2])
+        self.busy_sms = min(self.blocks, usable)
+        self.per_sm = -(-self.blocks // usable)
         self.resident = max(1, min(self.per_sm, residency.blocks))
         self.l1_bytes = max(0.0, gpu.model["l1_bytes"] - self.resident * (shared_bytes + 1024))
         footprint = sum(t.grid_read + t.grid_written for t in full.traffic.values()) * SECTOR_BYTES
@@ -332,6 +333,15 @@ class _Machine:
             "atomics": max(hottest, atomics) * to_us,
             "block starts": self.blocks / model["blocks_per_clk"] * to_us,
         }
+
+
+def _usable_sms(gpu: Gpu, cluster: int) -> int:
+    """SMs that hold blocks at a time when a block fills an SM: a cluster stays within a GPC and may leave SMs over."""
+    if cluster == 1:
+        return gpu.sms
+    listed = min(size for size in (2, 4, 8) if size >= min(cluster, 8))
+    sms = gpu.model[f"clusters_of_{listed}"] * listed
+    return int(sms // cluster * cluster)
 
 
 def _norm(p: float, *terms: float) -> float:

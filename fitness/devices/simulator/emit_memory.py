@@ -30,8 +30,8 @@ def emit(writer: Writer, ins: Instruction) -> bool:
         Stop: the instruction is of this family but not modelled.
     """
     if ins.op[0] in _NOTHING:
-        if ins.op[0] == "nanosleep" or "proxy" not in ".".join(ins.op):
-            return True
+        if ins.op[:3] == ("fence", "proxy", "async") or ins.op[1:2] == ("proxy.async",):
+            writer.put("if _m.proxies is not None: _m.proxies.fence(_c)")
         return True
     form = _FORMS.get(ins.op[0])
     if form is None:

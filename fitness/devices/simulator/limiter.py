@@ -22,6 +22,7 @@ _NAMES = {
     "shuffle": "shuffle",
     "tensor": "tensor-core",
     "lsu": "load/store-issue",
+    "bulk": "copy-engine",
     "wavefronts": "L1/shared-memory",
     "atomics": "atomics",
     "block starts": "block-start",

@@ -73,7 +73,7 @@ class Machine:
         self.warps = Warps(self)
         self.printer = services.printer
         self.copies, self.atomics, self.matrices = services.copies, services.atomics, services.matrices
-        self.races, self.counting = services.races, services.counting
+        self.races, self.proxies, self.counting = services.races, services.proxies, services.counting
         self.tally = services.counting.tally if services.counting is not None else None
         self.pending: dict[int, list[Group]] = {}
         self.stalled: dict[int, list[Group]] = {}
@@ -224,6 +224,8 @@ class Machine:
         self.memory.places.clear()
         if self.races is not None:
             self.races.begin(chunk)
+        if self.proxies is not None:
+            self.proxies.begin(chunk)
         self.pending.clear()
         self.stalled.clear()
         self._add(self.kernel.graph.entry, chunk.all, self.kernel.entry_values)

@@ -30,6 +30,8 @@ _RATES = {
     "convert": "convert_per_clk",
     "sfu": "sfu_per_clk",
     "shuffle": "shuffle_per_clk",
+    "bulk": "bulk_per_clk",
+    "bulk_store": "bulk_per_clk",
 }
 _LSU = frozenset(
     {f"{what}_{where}" for what in ("load", "store", "atomic") for where in ("global", "shared", "local")}

@@ -39,6 +39,7 @@ from fitness.devices.simulator.matrices import Matrices
 from fitness.devices.simulator.memory import Memory
 from fitness.devices.simulator.printing import LONGEST, Printer
 from fitness.devices.simulator.profiling import profile_program
+from fitness.devices.simulator.proxies import Proxies
 from fitness.devices.simulator.races import Races
 from fitness.devices.simulator.regions import (
     LOCAL_START,
@@ -85,6 +86,7 @@ class _Services:
     matrices: Matrices
     printer: Printer
     races: Races | None
+    proxies: Proxies | None
     counting: Counting | None
 
 
@@ -234,12 +236,15 @@ class _Run:
         self, kernel: Kernel, launch: ResolvedLaunch, memory: Memory, total: int, blocks: list[int]
     ) -> _Services:
         deferred = self.checks.uninitialised or self.checks.races
-        races = None
+        races = proxies = None
         if self.checks.races:
             vector = kernel.phased or launch.cluster != (1, 1, 1)
             races = Races(kernel.sites, self.findings, memory, fenced=kernel.fenced, vector=vector)
             memory.races = races
             memory.observers.append(races)
+            if kernel.phased:
+                proxies = Proxies(self.findings)
+                memory.observers.append(proxies)
         counting = None
         if self.checks.counters:
             threads = launch.block[0] * launch.block[1] * launch.block[2]
@@ -255,7 +260,13 @@ class _Run:
             )
             memory.observers.append(counting)
         return _Services(
-            Copies(memory, deferred=deferred), Atomics(memory), Matrices(memory), Printer(memory), races, counting
+            Copies(memory, deferred=deferred),
+            Atomics(memory),
+            Matrices(memory),
+            Printer(memory),
+            races,
+            proxies,
+            counting,
         )
 
     def _chunks(self, machine: Machine, launch: ResolvedLaunch, blocks: list[int], shared: int) -> None:

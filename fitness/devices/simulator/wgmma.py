@@ -300,6 +300,9 @@ class Wgmma:
         for group in groups.tolist():
             lane = context.lanes[WARPGROUP * group : WARPGROUP * group + 1]
             one = Context(context.chunk, lane)
+            if self.machine.proxies is not None:
+                who = f"the wgmma of {self.memory.where(one, one.lanes[0])}"
+                self.machine.proxies.read(one, int(one.slot[0]), chunks, what.site, who, WARPGROUP // WARP)
             tick = races.bulk(one, int(one.slot[0]), chunks, what.site, PRODUCT)
             if tick is not None:
                 first = int(lane[0]) // WARP

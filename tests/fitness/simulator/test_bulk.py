@@ -77,6 +77,7 @@ def test_without_checks_the_result_is_the_same() -> None:
         ("mbarrier_wait(&empty[s], (i / 2 & 1) ^ 1);", "mbarrier"),
         ("if (threadIdx.x == 0) bulk_wait_read<0>();", "race"),
         ("mbarrier_arrive(&empty[s]);", "deadlock"),
+        ("fence_proxy_async();", "race"),
     ],
 )
 def test_missing_waits_are_found(removed: str, found: str) -> None:

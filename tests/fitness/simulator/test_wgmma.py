@@ -129,6 +129,18 @@ def test_operands_overwritten_while_a_product_runs(waited: bool) -> None:
         assert "that a wgmma" in execution.findings[0].message
 
 
+def test_stores_that_the_async_proxy_may_not_see() -> None:
+    """A fence of the writers before the barrier, or of the readers after it, and none."""
+    form = Form(n=16)
+    ops = operands(form)
+    fence, barrier = "evo::fence_proxy_async();", "__syncthreads();"
+    text = source(form)
+    clean(execute(ops, text.replace(fence, "").replace(barrier, f"{barrier} {fence}")))
+    execution = execute(ops, text.replace(fence, ""))
+    assert kinds(execution) == {"race"}
+    assert "no fence.proxy.async" in execution.findings[0].message
+
+
 def test_part_of_a_warpgroup() -> None:
     form = Form(n=16)
     text = source(form, before="if (threadIdx.x >= 96) return;")
