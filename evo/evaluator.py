@@ -16,7 +16,7 @@ def never() -> bool:
 
 
 if TYPE_CHECKING:
-    from fitness.baselines.measuring import BaselineTimes
+    from fitness.baselines import BaselineTimes
 
 
 class DeviceSpec(Protocol):

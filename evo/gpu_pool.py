@@ -26,7 +26,10 @@ from fitness.outcome import Finding, Gate, Outcome, TimedOut, Unsupported
 from fitness.task import Task
 
 if TYPE_CHECKING:
-    from fitness.baselines.measuring import BaselineTimes
+    from fitness.baselines import BaselineTimes
+
+CARD = "cuda"
+"""Kind of device that the workers behind open."""
 
 _ASK_S = 0.5  # how often `stop` is asked
 
@@ -42,7 +45,7 @@ class GpuPool:
     """
 
     def __init__(self, gpu: str, cards: Iterable[int], workers: int, limits: CandidateLimits | None = None) -> None:
-        self.device = DeviceSpec("cuda", gpu)
+        self.device = DeviceSpec(CARD, gpu)
         limits = limits or CandidateLimits()
         self._ahead = Pool(DeviceSpec("simulator", gpu), workers, limits)
         self._cards = tuple(Pool(replace(self.device, visible=_visible(card)), 1, limits) for card in cards)
@@ -192,7 +195,7 @@ def go_on(outcome: Outcome) -> tuple[Finding, ...] | None:
     """None if the simulator's verdict stands; else the kernel goes to a card, with notes on what was not checked."""
     if outcome.valid:
         return ()
-    if isinstance(outcome, Unsupported) or (isinstance(outcome, TimedOut) and outcome.stage == Gate.SMALL_RUN):
+    if outcome.stage == Gate.SMALL_RUN and isinstance(outcome, Unsupported | TimedOut):
         why = outcome.findings[0].message if outcome.findings else outcome.kind
         message = f"not checked for races and uninitialised values: the simulator cannot run it ({why})"
         return (Finding(Gate.SMALL_RUN, "not_simulated", message, severity="note"),)

@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TypeVar, cast
 
 from evo.evaluator import never
+from fitness.baselines import BaselineTimes
 from fitness.compiler.cache import check_writable
 from fitness.evaluate import Prepared
 from fitness.kernel import Kernel
@@ -37,9 +38,6 @@ from fitness.worker import (
     Request,
     Worker,
 )
-
-if TYPE_CHECKING:
-    from fitness.baselines.measuring import BaselineTimes
 
 __all__ = ["CandidateLimits", "DeviceSpec", "Pool", "PoolError"]
 
@@ -189,15 +187,19 @@ class Pool:
         return cast("Iterator[tuple[int, Outcome]]", self._run(jobs, stop))
 
     def baselines(self, task: Task, names: tuple[str, ...]) -> tuple[BaselineTimes, ...]:
-        """Times of vendor routines, by name; only workers of a card can tell.
+        """Times of vendor routines, by name; only workers of a card can tell. One that breaks the card is told so.
 
         Raises:
-            PoolError: the measurement failed.
+            PoolError: the pool is not open.
         """
-        ((_, answer),) = self._run([_Job(-1, BaselineRequest(task, names))], never)
-        if isinstance(answer, Outcome):
-            raise PoolError(f"timing {', '.join(names)} failed: {answer.findings[0].message}")
-        return cast("tuple[BaselineTimes, ...]", answer)
+        jobs = [_Job(n, BaselineRequest(task, (name,))) for n, name in enumerate(names)]
+        found: dict[int, BaselineTimes] = {}
+        for n, answer in self._run(jobs, never):
+            if isinstance(answer, Outcome):
+                found[n] = BaselineTimes(names[n], (), answer.findings[0].message[:300])
+            else:
+                (found[n],) = cast("tuple[BaselineTimes, ...]", answer)
+        return tuple(found[n] for n in range(len(names)))
 
     # -- the loop -----------------------------------------------------------------------------------------------------
 

@@ -36,6 +36,7 @@ _DISK = {
 _WRITTEN_FOR_USERS = {
     "evo.pool:PoolError",
     "fitness.compiler.cache:CacheError",
+    "fitness.devices.cuda.tools:ToolError",
     "fitness.compiler.nvrtc:NvrtcError",
     "fitness.gpu:GpuError",
     "fitness.header:KernelError",

@@ -13,7 +13,7 @@ import click
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("evo.cli.run:run", "Evolve kernels for the task of an experiment file."),
     "lineage": ("evo.cli.lineage:lineage", "Show how a kernel came about, from its seed on."),
-    "plot": ("evo.cli.plot:plot", "Plot runs: speedup, roofline, Pareto front, ... (PNG, PDF, SVG, CSV)."),
+    "plot": ("evo.cli.plot:plot", "Plot runs: speedup, roofline, Pareto front ... (PNG, PDF, SVG, CSV)."),
     "report": ("evo.cli.report:report", "Write a run as one HTML file to explore."),
     "watch": ("evo.cli.watch:watch", "Watch a run in the terminal, or as a report that updates itself."),
     "archive": ("evo.cli.archive:archive", "Look after archives: check, merge, search, export, ..."),

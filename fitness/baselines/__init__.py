@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final, cast
 
+from fitness.outcome import Timing
 from fitness.registry import find
 from fitness.task import Task
 
@@ -26,6 +28,18 @@ BASELINES: Final[dict[str, str]] = {
 
 VENDORS: Final = ("cublas", "cublaslt", "cusparselt", "cusparse_csr", "torch_bsr")
 """What `baseline = "auto"` tries on a card; the fastest of each shape is the baseline."""
+
+
+@dataclass(frozen=True)
+class BaselineTimes:
+    """One routine: its time at every shape of the task, in order; or why it has none.
+
+    `why_not` is empty where `timings` are complete.
+    """
+
+    name: str
+    timings: tuple[Timing, ...]
+    why_not: str = ""
 
 
 class NotApplicableError(ValueError):

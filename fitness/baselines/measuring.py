@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from fitness import costing
-from fitness.baselines import VENDORS, NotApplicableError, Run, routine
+from fitness.baselines import VENDORS, BaselineTimes, NotApplicableError, Run, routine
 from fitness.correctness import check
 from fitness.devices.cuda.cuda import Cuda
-from fitness.devices.cuda.driver import Array, Card, CudaError
+from fitness.devices.cuda.driver import Array, Card
 from fitness.devices.cuda.memory import OperandCache
 from fitness.devices.device import Measurement, Timeable
 from fitness.inputs import Case, make_case
@@ -21,18 +20,6 @@ from fitness.kernel import FormatChoice
 from fitness.outcome import Timing
 from fitness.task import Task
 from fitness.timing import CONFIRM, FULL, SCREEN, Estimate, Plan, ratio_estimate
-
-
-@dataclass(frozen=True)
-class BaselineTimes:
-    """One routine: its time at every shape of the task, in order; or why it has none.
-
-    `why_not` is empty where `timings` are complete.
-    """
-
-    name: str
-    timings: tuple[Timing, ...]
-    why_not: str = ""
 
 
 class _Borrowed:
@@ -120,8 +107,7 @@ def _one(name: str, task: Task, device: Cuda, plan: Plan) -> BaselineTimes:
         try:
             measured = device.routine(maker(name, task, case), 2 * task.floor_us(shape, device.gpu), plan)
         except (NotApplicableError, RuntimeError, ImportError, AttributeError) as error:
-            if isinstance(error, CudaError):
-                raise
+            device.probe()
             return BaselineTimes(name, (), str(error).splitlines()[0][:200])
         wrong = next(_wrong(case, measured), "")
         if wrong:

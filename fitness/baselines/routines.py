@@ -55,14 +55,14 @@ def cublaslt(w: Any, x: Any, task: Task) -> Run:
 
 def cusparselt(w: Any, x: Any, task: Task) -> Run:
     """2:4 product by cuSPARSELt, with its algorithm search."""
-    import torch
-
     _plain(task)
     pattern = dict(task.pattern or {})
     if (pattern.get("kind"), pattern.get("n"), pattern.get("m")) != ("nm", 2, 4):
         raise NotApplicableError("it takes 2:4 patterns only")
     if task.dtype not in ("float16", "bfloat16") or task.x_layout != "col":
         raise NotApplicableError("only float16 and bfloat16, column layout, are set up")
+    import torch
+
     compressed = torch._cslt_compress(w)
     algorithm = torch._cslt_sparse_mm_search(compressed, x.t(), transpose_result=True)
     return lambda: torch._cslt_sparse_mm(compressed, x.t(), alg_id=algorithm, transpose_result=True)

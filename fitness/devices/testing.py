@@ -94,9 +94,16 @@ X, Y = BufferRef("X"), BufferRef("Y")
 
 
 class DeviceContract:
-    """What `Device` promises. Devices that cannot sample blocks set `samples = False`."""
+    """What `Device` promises. What a card cannot do without tools is switched off by name.
+
+    Attributes:
+        samples: it can run some blocks of a grid; locates: its findings name the line; sees_reads: it finds reads
+            out of bounds.
+    """
 
     samples = True
+    locates = True
+    sees_reads = True
 
     @pytest.fixture
     def device(self) -> Device:
@@ -150,10 +157,12 @@ class DeviceContract:
         """By one element."""
         execution = self.copied(device, first=1)
         assert [finding.severity for finding in execution.findings][:1] == ["error"]
-        assert execution.findings[0].line == 4
+        assert execution.findings[0].line == (4 if self.locates else None)
 
     def test_reads_past_the_end_are_found(self, device: Device) -> None:
         """By one element, though the result is not even used."""
+        if not self.sees_reads:
+            pytest.skip("this device finds reads out of bounds with tools only")
         program = program_of(_COPY, device, X, Y, Scalar("n", 101), Scalar("first", -1), grid=4)
         execution = device.run(program, inputs_of(100, X=np.zeros(100, np.float32)), Checks())
         assert execution.findings
@@ -163,7 +172,7 @@ class DeviceContract:
         program = program_of(_MISALIGNED, device, X, Y)
         execution = device.run(program, inputs_of(32, X=np.zeros(100, np.float32)), Checks())
         assert execution.findings
-        assert execution.findings[0].line is not None
+        assert execution.findings[0].line is not None or not self.locates
 
     def test_scalars_take_the_type_of_the_parameter(self, device: Device) -> None:
         """Signed, unsigned, 64-bit and floating-point."""
@@ -198,7 +207,7 @@ class DeviceContract:
         """By the step budget (or the clock of a card), as `ended`, not as an exception."""
         program = program_of(_SPIN, device, Y, Scalar("n", 1))
         execution = device.run(program, inputs_of(32), Checks(steps=2000))
-        assert execution.ended == "steps"
+        assert execution.ended == ("steps" if device.clock == "modelled" else "time")
 
     def test_traps_are_told(self, device: Device) -> None:
         """A trap ends the run as `ended`."""

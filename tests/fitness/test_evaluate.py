@@ -15,7 +15,7 @@ from fitness import evaluate
 from fitness.devices.device import Array, Checks, Execution, Inputs, Measurement, Program, Timeable, TimingError
 from fitness.evaluate import Prepared, judge, prepare
 from fitness.kernel import Kernel
-from fitness.outcome import Finding, Gate, Outcome, Timed
+from fitness.outcome import Finding, Gate, Outcome, Timed, WrongResult
 from tests.fitness.fakes import DENSE, NumpyDevice, clean, dense_kernel, gemm_task, right
 
 TASK = gemm_task((256, 24, 128), (256, 40, 128))
@@ -276,3 +276,26 @@ def test_outcomes_travel_and_repeat_exactly() -> None:
     first, second = (judge(dense_kernel(), TASK, NumpyDevice()) for _ in range(2))
     assert pickle.loads(pickle.dumps(first)) == first
     assert replace(first, cost=second.cost) == second
+
+
+class LazyCard(NumpyDevice):
+    """A measured clock; what its timed runs wrote is handed back, right or not."""
+
+    wrote: float = 1.0
+
+    def time(self, subjects: Sequence[Timeable], *, screen: bool) -> tuple[Measurement, ...]:
+        taken = super().time(subjects, screen=screen)
+        outputs = [{"Y": (self.wrote * right(subject.inputs)).astype(np.float16)} for subject in subjects]
+        return tuple(replace(measured, outputs=(wrote,)) for measured, wrote in zip(taken, outputs, strict=True))
+
+
+def test_what_is_written_while_timed_is_checked() -> None:
+    device = LazyCard(clock="measured")
+    outcome = judge(dense_kernel(), gemm_task(), device)
+    assert isinstance(outcome, Timed)
+    assert all(subject.reference_us > 0 for subject in device.timed)
+    device.wrote = 0.0
+    outcome = judge(dense_kernel(), gemm_task(), device)
+    assert isinstance(outcome, WrongResult)
+    assert outcome.stage == Gate.TIMING_SCREEN
+    assert outcome.findings[0].message.startswith("right when checked, wrong while timed")

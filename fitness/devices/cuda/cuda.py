@@ -213,9 +213,19 @@ class Cuda:
         try:
             (sampled,) = session.sample(plan, np.random.default_rng(self._runs))
             self.clocks.worked()
+        except (CudaError, HangError):
+            self.probe()
+            raise
         finally:
             self._release((subject, session))
         return _measurement(sampled, 0.0)
+
+    def probe(self) -> None:
+        """Find out whether the context still works; `spent` says so."""
+        try:
+            self.card.wait(self.run_s)
+        except (CudaError, HangError):
+            self.spent = True
 
     def profile(self, program: Program, inputs: Inputs) -> Profile:
         """Counters and the limiter sentence by Nsight Compute.

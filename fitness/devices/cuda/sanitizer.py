@@ -37,7 +37,9 @@ def sanitize(
     advisory = "mbarrier" in program.compiled.ptx or "cp.async.bulk" in program.compiled.ptx
     found: list[Finding] = []
     for tool in tools:
-        text = run_under("compute-sanitizer", ["--tool", tool, "--print-limit", "10"], program, inputs, gpu)
+        # padding: allocations else lie side by side, and a read past one is a read of the next
+        padding = ["--padding", "512"] if tool == "memcheck" else []
+        text = run_under("compute-sanitizer", ["--tool", tool, "--print-limit", "10", *padding], program, inputs, gpu)
         warning = advisory and tool in _ADVISORY
         found.extend(parse(text, tool, gate, advisory=warning))
     return tuple(found)

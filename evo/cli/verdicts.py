@@ -1,0 +1,189 @@
+"""What `evo evaluate` does and shows."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from evo.cli.experiments import find
+from evo.errors import EvoError
+from evo.experiment import Experiment
+from evo.gpu_pool import GpuPool
+from evo.pool import CandidateLimits, DeviceSpec, Pool
+from evo.progress import shape_text, time_text
+from fitness import feedback
+from fitness import gpu as gpus
+from fitness.devices import resolve
+from fitness.devices.cuda.available import missing
+from fitness.devices.device import Profile
+from fitness.kernel import Kernel, load_kernel
+from fitness.outcome import Finding, Gate, Outcome, Timed, Timing
+from fitness.task import Task
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The arguments of `evo evaluate`, as its help describes them."""
+
+    kernel: Path
+    experiment: str
+    settings: tuple[str, ...]
+    params: tuple[str, ...]
+    depth: str
+    full: bool
+    profile: bool
+    sanitize: bool
+    as_json: bool
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Everything found about one kernel.
+
+    Attributes:
+        kernel, kind, gpu: what was judged, on which device.
+        outcome: of the gates. profiles: (shape, profile); sanitized: findings; None where not asked for.
+    """
+
+    kernel: Kernel
+    kind: str
+    gpu: str
+    outcome: Outcome
+    profiles: tuple[tuple[dict[str, int], Profile], ...] | None
+    sanitized: tuple[Finding, ...] | None
+
+
+def evaluate_kernel(asked: Asked) -> int:
+    """Judge, show; the exit code.
+
+    Raises:
+        EvoError: anything the user can put right.
+    """
+    if not asked.kernel.is_file():
+        raise EvoError(f"{asked.kernel}: no such file", "give the path of a .cu file")
+    experiment = Experiment.load(find(asked.experiment).path, asked.settings)
+    kernel = _kernel(asked)
+    verdict = _judge(kernel, experiment, asked)
+    if asked.as_json:
+        click.echo(json.dumps(as_json(verdict), indent=2))
+    else:
+        for line in lines(verdict):
+            click.echo(line)
+    return 0 if verdict.outcome.valid else 1
+
+
+def _kernel(asked: Asked) -> Kernel:
+    kernel = load_kernel(asked.kernel)
+    params = dict(kernel.params)
+    for text in asked.params:
+        name, _, value = text.partition("=")
+        if name not in params or not value.lstrip("-").isdigit():
+            raise EvoError(f"--param {text}: the kernel has {', '.join(params) or 'no params'}", "write NAME=VALUE")
+        params[name] = int(value)
+    return kernel.with_params(params)
+
+
+def _judge(kernel: Kernel, experiment: Experiment, asked: Asked) -> Verdict:
+    task, gpu = experiment.checked_task, gpus.load(experiment.device.gpu)
+    kind, _ = resolve(experiment.device.kind, gpu)
+    if kind == "cuda" and (problem := missing()):
+        raise EvoError(f'device.kind = "cuda": {problem}', "evo doctor says what this machine can do")
+    limits = CandidateLimits(experiment.limits.compile_s, experiment.limits.steps, experiment.limits.run_s)
+    outcome = _outcome(kernel, task, kind, gpu.name, limits, asked)
+    runs = outcome.stage > Gate.COMPILE or outcome.valid
+    try:
+        profiles = feedback.profiles(kernel, task, kind, gpu) if asked.profile and runs else None
+        sanitized = feedback.sanitized(kernel, task, kind, gpu) if asked.sanitize and runs else None
+    except (feedback.FeedbackError, RuntimeError) as error:
+        raise EvoError(
+            f"{asked.kernel}: {error}", "leave out --profile and --sanitize for the verdict alone"
+        ) from error
+    shaped = None if profiles is None else tuple((dict(shape), profile) for shape, profile in profiles)
+    return Verdict(kernel, kind, gpu.name, outcome, shaped, sanitized)
+
+
+def _outcome(kernel: Kernel, task: Task, kind: str, gpu: str, limits: CandidateLimits, asked: Asked) -> Outcome:
+    depth = Gate[asked.depth.upper()]
+    pool: Pool | GpuPool = GpuPool(gpu, [0], 1, limits) if kind == "cuda" else Pool(DeviceSpec(kind, gpu), 1, limits)
+    with pool:
+        if depth <= Gate.COMPILE:
+            ((_, prepared),) = pool.prepare(task, [(0, kernel)])
+            if isinstance(prepared, Outcome):
+                return prepared
+            return Timed(Gate.COMPILE, prepared.findings, prepared.cost, prepared.code_key)
+        ((_, outcome),) = pool.judge(task, [(0, kernel)], depth, None, full=asked.full)
+    return outcome
+
+
+def lines(verdict: Verdict) -> list[str]:
+    """A verdict for a person."""
+    outcome = verdict.outcome
+    where = f"simulator of {verdict.gpu}" if verdict.kind == "simulator" else verdict.gpu
+    said = [
+        f"kernel    {verdict.kernel.header.about}",
+        f"params    {', '.join(f'{name}={value}' for name, value in verdict.kernel.params.items()) or 'none'}",
+        f"device    {where}",
+        f"verdict   {'valid' if outcome.valid else outcome.kind}, gate {outcome.stage.name.lower().replace('_', ' ')}",
+    ]
+    if isinstance(outcome, Timed):
+        said += [_time(timing) for timing in outcome.timings]
+        used = outcome.resources
+        if used.registers:
+            said.append(
+                f"uses      {used.registers} registers, {used.shared_bytes} bytes shared, {used.spill_bytes} bytes "
+                f"spilled, occupancy {used.occupancy:.2f}"
+            )
+    said += [_finding(finding) for finding in outcome.findings]
+    for shape, profile in verdict.profiles or ():
+        said.append(f"profile   {shape_text(shape)}: {profile.limiter}")
+        said += [f"          {name} {value:.6g}" for name, value in sorted(profile.counters.items())]
+    if verdict.sanitized is not None:
+        said += [_finding(finding) for finding in verdict.sanitized] or ["sanitizer nothing found"]
+    return said
+
+
+def _time(t: Timing) -> str:
+    limiter = f"; {t.limiter}" if t.limiter else ""
+    return (
+        f"time      {shape_text(t.shape)}: {time_text(t.time_us)} {t.clock} [{t.low_us:.4g}, {t.high_us:.4g}], "
+        f"{100 * t.floor_us / t.time_us:.0f} % of the floor, {t.tflops:.3g} TFLOP/s, {t.gb_per_s:.0f} GB/s{limiter}"
+    )
+
+
+def _finding(finding: Finding) -> str:
+    line = f" line {finding.line}:" if finding.line else ""
+    hint = f" ({finding.suggestion})" if finding.suggestion else ""
+    return f"{finding.severity:<9} {finding.kind}:{line} {finding.message}{hint}"
+
+
+def as_json(verdict: Verdict) -> dict[str, object]:
+    """A verdict for a program. Times in microseconds."""
+    outcome = verdict.outcome
+    timed = outcome if isinstance(outcome, Timed) else None
+    return {
+        "kernel": verdict.kernel.id,
+        "params": dict(verdict.kernel.params),
+        "device": verdict.kind,
+        "gpu": verdict.gpu,
+        "valid": outcome.valid,
+        "verdict": outcome.kind,
+        "gate": outcome.stage.name.lower(),
+        "code_key": outcome.code_key,
+        "timings": [dataclasses.asdict(timing) for timing in timed.timings] if timed else [],
+        "resources": dataclasses.asdict(timed.resources) if timed else None,
+        "findings": [_finding_json(finding) for finding in outcome.findings],
+        "profiles": None
+        if verdict.profiles is None
+        else [{"shape": s, "limiter": p.limiter, "counters": dict(p.counters)} for s, p in verdict.profiles],
+        "sanitized": None if verdict.sanitized is None else [_finding_json(finding) for finding in verdict.sanitized],
+        "compile_s": outcome.cost.compile_s,
+        "evaluate_s": outcome.cost.evaluate_s,
+    }
+
+
+def _finding_json(finding: Finding) -> dict[str, object]:
+    return dataclasses.asdict(finding) | {"gate": finding.gate.name.lower()}

@@ -1,0 +1,60 @@
+"""`evo doctor`: everything looked at, and a command for all that is missing."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from evo import doctor
+from evo.cli.group import cli
+from evo.doctor import Check, examine
+from fitness.devices.cuda.available import CardInfo
+
+NAMES = {"python", "nvrtc", "pycuda", "card", "torch", "cusparselt", "ray", "nvcc", "ncu", "compute-sanitizer", "model"}
+
+
+def test_everything_is_looked_at_and_every_lack_has_a_fix() -> None:
+    checks = examine()
+    assert {check.name for check in checks} >= NAMES
+    assert all(check.fix for check in checks if check.state != "ok")
+    assert {check.name for check in checks if check.needed and check.state == "ok"} == {"python", "nvrtc"}
+
+
+def test_a_card_without_a_sheet_says_what_to_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "missing", lambda: "")
+    found = (CardInfo(0, "NVIDIA H200", (9, 0), 141 << 30), CardInfo(1, "NVIDIA T4", (7, 5), 1))
+    monkeypatch.setattr(doctor, "cards", lambda: found)
+    cards = [check for check in doctor._gpu() if check.name == "card"]
+    assert [card.state for card in cards] == ["ok", "missing"]
+    assert "141 GiB" in cards[0].said
+    assert "fitness/gpus" in cards[1].fix
+
+
+def test_an_endpoint_is_asked_only_when_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+    assert doctor._endpoint(ask=False).state == "ok"
+    assert "2 models: a, b" in doctor._endpoint(ask=True, models=lambda: ["b", "a"]).said
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    refused = doctor._endpoint(ask=True)
+    assert (refused.state, refused.fix) == ("broken", "check the key and OPENAI_BASE_URL")
+
+
+def test_a_broken_tool_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "find_tool", lambda name: "/bin/false")  # noqa: ARG005
+    assert doctor._tool("ncu", "--version").state == "broken"
+    monkeypatch.setattr(doctor, "find_tool", lambda name: "/bin/echo")  # noqa: ARG005
+    assert doctor._tool("ncu", "1.2") == Check("ncu", "ok", "/bin/echo (1.2)")
+
+
+def test_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = CliRunner().invoke(cli, ["doctor", "--json"])
+    assert result.exit_code == 0
+    assert {check["name"] for check in json.loads(result.output)} >= NAMES
+    bad = [Check("nvrtc", "broken", "gone", "pip install it", needed=True)]
+    monkeypatch.setattr(doctor, "examine", lambda llm: bad)  # noqa: ARG005
+    result = CliRunner().invoke(cli, ["doctor"])
+    assert result.exit_code == 1
+    assert "-> pip install it" in result.output

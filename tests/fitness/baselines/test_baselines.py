@@ -1,0 +1,55 @@
+"""Names of baselines, the fastest per shape; the routines themselves need PyTorch and a card."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fitness.baselines import BASELINES, VENDORS, BaselineTimes, NotApplicableError, routine
+from fitness.baselines.measuring import fastest
+from fitness.baselines.routines import cusparselt, torch_bsr
+from fitness.outcome import Timing
+from fitness.registry import UnknownNameError
+from fitness.task import Task
+from tests.fitness.fakes import gemm_task
+
+
+def times(*us: float) -> tuple[Timing, ...]:
+    return tuple(Timing({"N": n}, "measured", t, t, t, 1.0, 1.0, 1.0) for n, t in enumerate(us))
+
+
+def product(w: np.ndarray, x: np.ndarray) -> np.ndarray:
+    return np.asarray(x @ w.T)
+
+
+def test_every_baseline_can_be_found() -> None:
+    assert set(VENDORS) <= set(BASELINES)
+    assert all(callable(routine(name)) for name in BASELINES)
+    with pytest.raises(UnknownNameError, match="cublas"):
+        routine("cublass")
+
+
+def test_a_dotted_name_is_the_users_own() -> None:
+    run = routine(f"{__name__}:product")(np.ones((4, 3)), np.ones((2, 3)), gemm_task())
+    np.testing.assert_array_equal(run(), np.full((2, 4), 3.0))
+
+
+def test_the_fastest_is_taken_per_shape() -> None:
+    found = fastest([BaselineTimes("a", times(5, 9)), BaselineTimes("b", times(6, 8)), BaselineTimes("c", (), "no")])
+    assert found is not None
+    assert found[0] == "a, b"
+    assert [timing.time_us for timing in found[1]] == [5, 8]
+    alone = fastest([BaselineTimes("a", times(5, 9))])
+    assert alone is not None
+    assert alone[0] == "a"
+    assert fastest([BaselineTimes("c", (), "no")]) is None
+
+
+def test_what_does_not_apply_says_so() -> None:
+    fused = Task.from_spec(
+        {"op": "gemm", "dtype": "float16", "shapes": [{"M": 64, "N": 8, "K": 64}], "epilogue": ["bias"]}
+    )
+    nothing = np.ones(1)
+    for prepare in (cusparselt, torch_bsr):
+        with pytest.raises(NotApplicableError, match="epilogue"):
+            prepare(nothing, nothing, fused)
