@@ -82,7 +82,7 @@ class GpuPool:
         Raises:
             PoolError: the measurement failed.
         """
-        return self._cards[0].baselines(task, VENDORS)
+        return self._cards[0].vendor_times(task, VENDORS)
 
     def judge(
         self,

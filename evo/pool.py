@@ -186,7 +186,7 @@ class Pool:
         jobs = [_Job(n, JudgeRequest(task, kernel, depth, incumbent_us, full), fresh=fresh) for n, kernel in kernels]
         return cast("Iterator[tuple[int, Outcome]]", self._run(jobs, stop))
 
-    def baselines(self, task: Task, names: tuple[str, ...]) -> tuple[BaselineTimes, ...]:
+    def vendor_times(self, task: Task, names: tuple[str, ...]) -> tuple[BaselineTimes, ...]:
         """Times of vendor routines, by name; only workers of a card can tell. One that breaks the card is told so.
 
         Raises:

@@ -76,7 +76,7 @@ def vendors() -> Any:
     from fitness.baselines import VENDORS
 
     with Pool(DeviceSpec("cuda", "H200"), 1) as pool:
-        times = pool.baselines(Task.from_spec(SPEC), VENDORS)
+        times = pool.vendor_times(Task.from_spec(SPEC), VENDORS)
     for entry in times:
         print(
             entry.name,
@@ -253,7 +253,7 @@ def faults(count: int = 60) -> Any:
             last = now
             pids.update(pool.worker_pids())
     memory.append(used())
-    wrong = [row for row in rows if (row["verdict"] == "Timed") != row["kernel"].startswith("control_")]
+    wrong = [row for row in rows if (row["verdict"] == "Timed") != str(row["kernel"]).startswith("control_")]
     orphans = [pid for pid in pids if Path(f"/proc/{pid}").exists()]
     print(f"{count} candidates in {last - began:.1f} s; wrong verdicts {wrong}; memory MiB {memory}; orphans {orphans}")
     return {"rows": rows, "wrong": wrong, "memory_used_mib": memory, "orphans": orphans, "workers": len(pids)}
