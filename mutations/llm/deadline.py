@@ -8,10 +8,12 @@ from collections.abc import Callable
 
 
 class Deadline:
-    """A moment on a monotonic clock, and a flag that ends every wait at once.
+    """A span that begins when it is first looked at, and a flag that ends every wait at once.
+
+    So a proposal that waits for its turn (`llm.concurrency`) loses nothing of its time.
 
     Args:
-        seconds: from now.
+        seconds: how long.
         stop: set to give up early (Ctrl-C); shared by all proposals of a run.
         clock: seconds, monotonic.
     """
@@ -20,13 +22,17 @@ class Deadline:
         self, seconds: float, stop: threading.Event | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._clock = clock
-        self._end = clock() + seconds
+        self._seconds = seconds
+        self._end: float | None = None
         self._stop = stop or threading.Event()
 
     @property
     def left_s(self) -> float:
         """Seconds left, never negative; 0 once stopped."""
-        return 0.0 if self._stop.is_set() else max(0.0, self._end - self._clock())
+        now = self._clock()
+        if self._end is None:
+            self._end = now + self._seconds
+        return 0.0 if self._stop.is_set() else max(0.0, self._end - now)
 
     @property
     def passed(self) -> bool:

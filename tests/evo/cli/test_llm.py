@@ -10,10 +10,19 @@ import pytest
 from click.testing import CliRunner
 from pytest_httpserver import HTTPServer
 
+from evo.archive import Archive, Refused
 from evo.cli import jobs
 from evo.cli.group import cli
+from evo.report.folder import run_folder
 from tests.evo.cli.test_run import InstantPool
 from tests.mutations.llm.server import KEY, Answer, ScriptedModel, completion, raw
+
+
+@pytest.fixture(autouse=True)
+def _no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        jobs, "write_run_folder", lambda archive, summary: (run_folder(archive.path, summary.run_id), [])
+    )
 
 
 @pytest.fixture
@@ -63,7 +72,10 @@ def test_a_model_is_named_asked_replayed_and_shown(
     assert f"replay    of {run}: the same, candidate by candidate" in out
     assert len(model.requests) == asked
 
-    code, out = invoke("lineage", f"{run}/3")
+    with Archive.open("runs/archive.db", readonly=True) as archive:
+        entries = archive.entries(run)
+    made = next(entry.plan.n for entry in entries if not isinstance(entry, Refused) and entry.model is not None)
+    code, out = invoke("lineage", f"{run}/{made}")
     assert code == 0, out
     assert "by scripted (150 tokens)" in out
     assert "a remark that explains the idea" in out

@@ -66,7 +66,7 @@ FAULTS: dict[str, Behaviour] = {
     "tool loop": tool_loop,
     "429 storm": first(status(429, "slow down", 0.01), 2),
     "429 for ever": always(status(429, "slow down", 0.01)),
-    "slow drips": every(drip(20.0), 4),
+    "slow drips": every(drip(20.0), 2),
     "dropped": first(dropped(b'{"choices": [')),
     "dropped for ever": always(dropped()),
     "500 for ever": always(status(500)),
