@@ -3,13 +3,16 @@
     python benchmarks/archive_scale.py --candidates 100000 --runs 1 --folder /tmp/scale
 
 Makes an archive of made-up runs (random times of a search that improves; no kernel is compiled), runs each command in a
-process of its own and prints its seconds and the peak of its memory. The project's bar: two seconds for each
+process of its own and prints its seconds (of the CPU too, which other work
+on the machine does not touch) and the peak of its memory. The project's bar: two seconds for each
 but the report (ten), and memory that does not grow with the archive.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
+import json
 import subprocess
 import sys
 import time
@@ -58,7 +61,8 @@ from evo.__main__ import main
 try:
     main()
 finally:
-    sys.stderr.write(f"PEAK {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss}")
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    sys.stderr.write(f"USED {used.ru_maxrss} {used.ru_utime + used.ru_stime}")
 """
 
 
@@ -96,19 +100,20 @@ def _source(rng: np.random.Generator, number: int, lines: int) -> str:
 def _fill(archive: Archive, run_id: str, count: int, rng: np.random.Generator, children: int, lines: int) -> None:
     rows: dict[str, list[dict[str, object]]] = {name: [] for name in _TABLES}
     logs = np.full(count, np.inf)
-    source = ""
+    source, state = "", hashlib.sha256()
     for n in range(count):
         generation = -(-max(0, n - 9) // children)
         if n % _PARAMS == 0:
             text = _source(rng, n, lines)
             source = source_id(text)
+            state = hashlib.sha256(f"[{json.dumps(text)}, ".encode())  # of fitness.kernel.Kernel.id
             rows["sources"].append({"id": source, "text": text})
         pool = np.arange(max(0, n - 3 * children), max(1, n - n % children if n > children else n))
         parents = [] if n < _SEEDS else [int(rng.choice(pool[np.argsort(logs[pool])[:20]]))]
         valid = n < _SEEDS or rng.random() < 0.6
         start = 4.0 - 0.1 * n if n < _SEEDS else float(logs[parents[0]]) if np.isfinite(logs[parents[0]]) else 3.5
         logs[n] = max(1.7, start + rng.normal(0.02, 0.05)) if valid else np.inf
-        _rows_of(rows, run_id, n, generation, parents, source, float(logs[n]), rng)
+        _rows_of(rows, run_id, n, generation, parents, (source, state), float(logs[n]), rng)
         if n % 2000 == 1999 or n == count - 1:
             for table, pending in rows.items():
                 archive.database.table(table).insert_all(pending, ignore=True)
@@ -125,11 +130,13 @@ def _rows_of(
     n: int,
     generation: int,
     parents: list[int],
-    source: str,
+    genome: tuple[str, hashlib._Hash],
     log: float,
     rng: np.random.Generator,
 ) -> None:
-    kernel, block = f"{source[:40]}{n % _PARAMS:02d}{run_id}", 16 * (n % _PARAMS + 1)
+    source, block, state = genome[0], 16 * (n % _PARAMS + 1), genome[1].copy()
+    state.update(f'[["BM", {block}]]]'.encode())
+    kernel = state.hexdigest()
     seed = n < _SEEDS
     rows["kernels"].append({"id": kernel, "params": f'{{"BM":{block}}}', "format": "nm24", "source_id": source})
     rows["candidates"].append(
@@ -180,12 +187,13 @@ def _baseline(archive: Archive, run_id: str) -> None:
     archive.database.execute("update runs set baseline_us = ? where id = ?", [(times[0] * times[1]) ** 0.5, run_id])
 
 
-def measure(command: Sequence[str]) -> tuple[float, float, int]:
-    """Seconds, peak MB and exit code of one command in a process of its own."""
+def measure(command: Sequence[str]) -> tuple[float, float, float, int]:
+    """Seconds of the wall clock and of the CPU, peak MB and exit code of one command in a process of its own."""
     start = time.perf_counter()
     done = subprocess.run([sys.executable, "-c", _MEASURED, *command], capture_output=True, text=True, check=False)
     seconds = time.perf_counter() - start
-    return seconds, int(done.stderr.rsplit("PEAK ", 1)[-1]) / 1024, done.returncode
+    peak, cpu = done.stderr.rsplit("USED ", 1)[-1].split()
+    return seconds, float(cpu), int(peak) / 1024, done.returncode
 
 
 def commands(run: str, folder: Path) -> list[list[str]]:
@@ -225,9 +233,9 @@ def main() -> None:
     for command in commands(run, arguments.folder):
         target = arguments.folder / "merged.db" if command[:2] == ["archive", "merge"] else path
         if arguments.only in " ".join(command):
-            seconds, peak, code = measure([*command, "--archive", str(target)])
+            seconds, cpu, peak, code = measure([*command, "--archive", str(target)])
             failed = f"exit {code}  " if code else ""
-            print(f"{seconds:7.2f} s  {peak:6.0f} MB  {failed}evo {' '.join(command)}", flush=True)
+            print(f"{seconds:7.2f} s  {cpu:7.2f} CPU s  {peak:6.0f} MB  {failed}evo {' '.join(command)}", flush=True)
 
 
 if __name__ == "__main__":

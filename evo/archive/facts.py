@@ -127,17 +127,13 @@ def outcome(archive: Archive, run_id: str, n: int) -> Outcome | None:
 
 
 @_guarded
-def costs(archive: Archive, run_id: str) -> Iterator[Row]:
-    """Per operator and model: candidates, improvements (new bests), seconds, tokens, dollars (a view's rows)."""
-    yield from archive.database.query("select * from cost_per_improvement where run_id = ?", [run_id])
-
-
-@_guarded
 def steps(archive: Archive, run_id: str) -> Iterator[Row]:
-    """Every candidate beside its first parent: n, parent, operator, model, generation, verdict, means, moment."""
+    """Every candidate beside its first parent: who made it, its verdict and means, when, and what judging took."""
     yield from archive.database.query(
         "select c.n, c.generation, c.operator, c.model, c.kernel_id, o.kind, o.stage, o.reused_from, o.time_us,"
-        " o.fitness_us, o.registers, o.judged_at, p.parent_n as parent, a.time_us as parent_us from candidates c"
+        " o.fitness_us, o.registers, o.judged_at,"
+        " coalesce(o.compile_s, 0.0) + coalesce(o.evaluate_s, 0.0) as judged_s, p.parent_n as parent,"
+        " a.time_us as parent_us from candidates c"
         " left join outcomes o on o.run_id = c.run_id and o.n = c.n"
         " left join parents p on p.run_id = c.run_id and p.n = c.n and p.position = 0"
         " left join outcomes a on a.run_id = p.parent_run_id and a.n = p.parent_n where c.run_id = ? order by c.n",

@@ -11,7 +11,7 @@ from evo.archive import Archive
 from evo.archive.calls import calls_for
 from evo.cli.options import plain
 from evo.lineage import Blame, Branch, Difference, Lineage, Node, Share, Step, resolve
-from evo.lineage.graphs import node_json, step_json
+from evo.lineage.graphs import node_json, short_verdict, step_json
 from evo.llm.costs import cost_of, cost_text
 from evo.progress import shape_text, time_text
 from evo.report.history import title_of
@@ -94,7 +94,7 @@ def tree_lines(branches: Sequence[Branch], best: int | None) -> Iterator[str]:
         branch, indent, last = stack.pop()
         node = branch.node
         mark = "  <- the answer" if node.n == best else ""
-        line = f"{indent}{'`-' if last else '|-'} #{node.n} {node.plan.operator} {verdict(node)}  {node.reason}"
+        line = f"{indent}{'`-' if last else '|-'} #{node.n} {node.plan.operator} {short_verdict(node)}  {node.reason}"
         yield plain(line[:160] + mark)
         deeper = indent + ("   " if last else "|  ")
         stack += [(child, deeper, end) for child, end in _with_last(branch.children)]

@@ -115,10 +115,10 @@ def _stats(archive: Archive, ref: str, as_json: bool) -> None:
     from dataclasses import asdict
 
     from evo.cli import genealogy
-    from evo.lineage import resolve, shares
+    from evo.lineage import all_shares, resolve
 
     run = resolve(archive, ref).run
-    operators, models = shares(archive, run.id), shares(archive, run.id, "model")
+    operators, models = all_shares(archive, run.id)
     if as_json:
         facts = {"operators": [asdict(one) for one in operators], "models": [asdict(one) for one in models]}
         click.echo(json.dumps({"run": run.id, "clock": run.clock} | facts, indent=2))

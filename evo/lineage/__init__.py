@@ -16,7 +16,7 @@ from evo.lineage.blame import Blame, BlamedLine, blame
 from evo.lineage.difference import Difference, difference
 from evo.lineage.genealogy import Branch, Lineage, Node, Step
 from evo.lineage.refs import Found, resolve
-from evo.lineage.statistics import Share, shares
+from evo.lineage.statistics import Share, all_shares, shares
 
 __all__ = [
     "Blame",
@@ -28,6 +28,7 @@ __all__ = [
     "Node",
     "Share",
     "Step",
+    "all_shares",
     "blame",
     "difference",
     "resolve",

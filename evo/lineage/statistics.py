@@ -61,30 +61,45 @@ def shares(archive: Archive, run_id: str, by: Literal["operator", "model"] = "op
     Raises:
         ArchiveError: the archive cannot be read.
     """
-    tallies: dict[str, _Tally] = {}
-    best: float | None = None
+    operators, models = all_shares(archive, run_id)
+    return operators if by == "operator" else models
+
+
+def all_shares(archive: Archive, run_id: str) -> tuple[tuple[Share, ...], tuple[Share, ...]]:
+    """Contributions of the operators and of the models, in one pass over the run.
+
+    Raises:
+        ArchiveError: the archive cannot be read.
+    """
+    calls = {row["n"]: row for row in facts.calls(archive, run_id)}
+    operators: dict[str, _Tally] = {}
+    models: dict[str, _Tally] = {}
+    best = float("inf")
     for row in facts.steps(archive, run_id):
-        tally = tallies.setdefault(row[by] or "none", _Tally())
-        tally.planned += 1
-        tally.refused += row["kernel_id"] is None
-        if row["reused_from"] is not None:
-            tally.duplicates += 1
-            continue
-        time_us = row["fitness_us"]
-        if time_us is None:
-            continue
-        tally.valid += 1
-        if row["parent_us"] is not None:
-            tally.gains.append(row["parent_us"] / row["time_us"])
-        if best is None or time_us < best:
-            tally.bests += 1
-            best = time_us
-    for row in facts.costs(archive, run_id):
-        tally = tallies[row[by] or "none"]
-        tally.judged_s += row["judged_s"] or 0.0
-        tally.tokens += (row["tokens_in"] or 0) + (row["tokens_out"] or 0)
-        tally.usd += row["usd"] or 0.0
-    return tuple(_share(name, tally) for name, tally in sorted(tallies.items()))
+        own = row["reused_from"] is None and row["fitness_us"] is not None
+        is_best = own and row["fitness_us"] < best
+        if is_best:
+            best = row["fitness_us"]
+        for tallies, name in ((operators, row["operator"]), (models, row["model"] or "none")):
+            _count(tallies.setdefault(name, _Tally()), row, calls.get(row["n"]), own=own, is_best=is_best)
+    return tuple(_share(*one) for one in sorted(operators.items())), tuple(
+        _share(*one) for one in sorted(models.items())
+    )
+
+
+def _count(tally: _Tally, row: facts.Row, call: facts.Row | None, *, own: bool, is_best: bool) -> None:
+    """Add one candidate; `own`: valid and no duplicate."""
+    tally.planned += 1
+    tally.refused += row["kernel_id"] is None
+    tally.duplicates += row["reused_from"] is not None
+    tally.valid += own
+    tally.bests += is_best
+    tally.judged_s += row["judged_s"]
+    if own and row["parent_us"] is not None:
+        tally.gains.append(row["parent_us"] / row["time_us"])
+    if call is not None:
+        tally.tokens += (call["tokens_in"] or 0) + (call["tokens_out"] or 0)
+        tally.usd += call["usd"] or 0.0
 
 
 def _share(name: str, tally: _Tally) -> Share:

@@ -19,7 +19,7 @@ from markupsafe import Markup
 
 from evo.archive import Archive, RunRecord, facts
 from evo.errors import EvoError
-from evo.lineage import Lineage, Node, shares
+from evo.lineage import Lineage, Node, all_shares
 from evo.merit import floor_fraction
 from evo.plots.picture import as_svg
 from evo.provenance import version
@@ -108,7 +108,7 @@ def _policy(script: str, *, live: bool) -> str:
 
 
 def _facts(archive: Archive, run: RunRecord, lineage: Lineage, nodes: list[Node], best: Node | None) -> dict[str, Any]:
-    operators, models = shares(archive, run.id), shares(archive, run.id, "model")
+    operators, models = all_shares(archive, run.id)
     total = sum(share.planned for share in operators)
     baselines = list(facts.baselines(archive, run.id))
     costs = facts.seconds(archive, run.id)

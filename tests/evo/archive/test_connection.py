@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from evo.archive import Archive, connection
+from evo.archive import Archive, connection, keeping
 from evo.archive.schema import VERSION
 from evo.errors import ArchiveError
+from mutations.operator import Candidate, Plan
+from tests.evo import archives
 
 
 def made(path: Path) -> Path:
@@ -143,3 +145,23 @@ def test_damaged(tmp_path: Path) -> None:
         file.write(b"\xff" * (size - 4096))
     with pytest.raises(ArchiveError, match="damaged"), Archive.open(path) as archive:
         archive.runs()
+
+
+@pytest.mark.parametrize("kept", [0.3, 0.7, 0.99])
+def test_a_write_cut_short_by_a_crash_is_rolled_back(tmp_path: Path, kept: float) -> None:
+    """What a killed machine leaves: the database and a write-ahead log that ends in the middle of a row."""
+    with Archive.open(tmp_path / "a.db") as archive:
+        run = archives.fill(archive)
+        archive.database.execute("pragma wal_checkpoint(truncate)").fetchall()
+        for n in range(6, 16):
+            archive.add_entries(run.id, [Candidate(Plan(n, 3, 0, "tune", (5,)), archives.kernel(f"k{n}"), "more")])
+        log = (tmp_path / "a.db-wal").read_bytes()
+        broken = tmp_path / "broken.db"
+        broken.write_bytes((tmp_path / "a.db").read_bytes())
+    broken.with_name("broken.db-wal").write_bytes(log[: int(len(log) * kept)])
+    with Archive.open(broken) as archive:
+        numbers = [entry.plan.n for entry in archive.entries(run.id)]
+        assert numbers == list(range(len(numbers)))  # whole transactions from the start, no half one
+        assert 6 <= len(numbers) < 16
+        assert list(keeping.check(archive)) == []
+        archive.add_entries(run.id, [Candidate(Plan(20, 3, 0, "tune", (5,)), archives.kernel("go on"), "more")])

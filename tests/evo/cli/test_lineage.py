@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from evo.archive import Archive
+from evo.cli import options
 from evo.cli.group import cli
 from mutations.operator import Candidate, Plan
 from tests.evo import archives
@@ -100,6 +101,7 @@ def test_a_wrong_ref_is_one_clear_line(run_id: str, ref: str, words: str) -> Non
 
 @pytest.mark.parametrize("command", ["lineage", "plot"])
 def test_no_archive_yet(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(options, "SHIPPED_ARCHIVES", ())
     monkeypatch.chdir(tmp_path)
     code, _, err = evo(command, "best")
     assert code == 1
