@@ -92,8 +92,7 @@ def _tree(archive: Archive, ref: str, as_json: bool) -> None:
         click.echo(json.dumps({"run": found.run.id, "nodes": genealogy.tree_json(branches)}, indent=2))
         return
     best = shown.best()
-    for line in genealogy.tree_lines(branches, best.n if best else None):
-        click.echo(line)
+    click.echo("\n".join(genealogy.tree_lines(branches, best.n if best else None)))
 
 
 def _draw(archive: Archive, ref: str, *, tree: bool, mermaid: bool) -> None:

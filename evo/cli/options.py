@@ -82,6 +82,8 @@ def shipped_archive() -> Path:
 
 def plain(text: str) -> str:
     """Text of an archive for a terminal: control characters are shown, not obeyed."""
+    if text.isprintable():
+        return text
     return "".join(sign if sign.isprintable() or sign in "\n\t" else repr(sign)[1:-1] for sign in text)
 
 
