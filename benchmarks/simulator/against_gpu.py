@@ -4,9 +4,9 @@
     python benchmarks/simulator/against_gpu.py measure jobs.pickle measured.json   # a machine with the card
     python benchmarks/simulator/against_gpu.py compare jobs.pickle measured.json   # any machine
 
-`measure` needs cuda-bindings and a driver, neither NVRTC nor PyCUDA. Every kernel is first checked against
-float64 with the criterion of the project; a wrong one is reported and not timed. Times are kernel-only and
-cold: one CUDA graph of launches over rotating operand sets that total five times L2, median of 15 replays.
+`measure` needs PyCUDA and a card. Every kernel is first checked against float64 with the criterion of the project;
+a wrong one is reported and not timed. Times are those of the timing screen (docs/gpu.md): cold, in graphs over
+rotating operand sets. The rows in data/ are older: median of 15 replays of such graphs, without the flush between.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import json
 import multiprocessing
 import pickle
 import platform
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,8 +25,8 @@ from typing import Any
 import numpy as np
 
 from fitness.correctness import check
-from fitness.devices.cuda.tensormap import encode
-from fitness.devices.device import BufferRef, Compiled, Program, ResolvedLaunch, ResolvedTensorMap
+from fitness.devices.cuda.cuda import Cuda
+from fitness.devices.device import Checks, Compiled, Program, Timeable
 from fitness.gpu import load
 from fitness.inputs import Case, make_case
 from fitness.kernel import Kernel, load_kernel
@@ -41,7 +40,6 @@ TASK = {
     "dtype": "float16",
     "shapes": [{"M": 4096, "K": 4096, "N": 16}, {"M": 4096, "K": 4096, "N": 256}],
 }
-REPLAYS = 15
 
 
 @dataclass(frozen=True)
@@ -93,148 +91,9 @@ def _variants(seed: Kernel, count: int, changes: tuple[int, int], rng: np.random
 # -- on the card ------------------------------------------------------------------------------------------------------
 
 
-def _call(result: tuple[Any, ...]) -> Any:
-    """Value of a driver call, or RuntimeError with its error code."""
-    if int(result[0]) != 0:
-        raise RuntimeError(f"CUDA driver: {result[0]!r}")
-    return result[1] if len(result) == 2 else result[1:]
-
-
-class Card:
-    """The first CUDA device through the driver API; buffers, modules, graphs."""
-
-    def __init__(self) -> None:
-        from cuda.bindings import driver
-
-        self.cu = driver
-        _call(driver.cuInit(0))
-        self.device = _call(driver.cuDeviceGet(0))
-        self.context = _call(driver.cuDevicePrimaryCtxRetain(self.device))
-        _call(driver.cuCtxSetCurrent(self.context))
-        self.stream = _call(driver.cuStreamCreate(1))
-        self.name = _call(driver.cuDeviceGetName(64, self.device)).split(b"\0")[0].decode()
-
-    def upload(self, array: np.ndarray[Any, Any]) -> int:
-        """Copy a host array to fresh device memory."""
-        pointer = _call(self.cu.cuMemAlloc(max(16, array.nbytes)))
-        if array.nbytes:
-            host = np.ascontiguousarray(array)
-            _call(self.cu.cuMemcpyHtoD(pointer, host.ctypes.data, host.nbytes))
-        return int(pointer)
-
-    def poison(self, pointer: int, size: int) -> None:
-        """Fill with 0xFF: NaN in every floating type."""
-        _call(self.cu.cuMemsetD8(pointer, 0xFF, size))
-
-    def download(self, pointer: int, like: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Copy device memory to a new host array."""
-        host = np.empty_like(like)
-        _call(self.cu.cuMemcpyDtoH(host.ctypes.data, pointer, host.nbytes))
-        return host
-
-    def free(self, pointers: Sequence[int]) -> None:
-        """Release device memory."""
-        for pointer in pointers:
-            _call(self.cu.cuMemFree(pointer))
-
-
-class Loaded:
-    """A program on the card with one or several sets of buffers."""
-
-    def __init__(self, card: Card, program: Program, case: Case, sets: int) -> None:
-        self.card, self.program, self.case = card, program, case
-        self.module = _call(card.cu.cuModuleLoadData(program.compiled.cubin))
-        self.functions = {
-            n: _call(card.cu.cuModuleGetFunction(self.module, n.encode())) for n in program.compiled.entries
-        }
-        for launch in program.launches:
-            if launch.shared > 48 * 1024:
-                attribute = card.cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-                _call(card.cu.cuFuncSetAttribute(self.functions[launch.entry], attribute, launch.shared))
-        self.sets = [self._buffers() for _ in range(sets)]
-
-    def _buffers(self) -> dict[str, int]:
-        inputs = self.case.inputs
-        buffers = {name: self.card.upload(array) for name, array in {**inputs.buffers, **inputs.outputs}.items()}
-        for space in self.program.workspaces:
-            buffers[space.name] = self.card.upload(np.zeros(space.bytes, np.uint8))
-            if space.init == "poison":
-                self.card.poison(buffers[space.name], space.bytes)
-        for name, array in inputs.outputs.items():
-            self.card.poison(buffers[name], array.nbytes)
-        return buffers
-
-    def sizes(self) -> Mapping[str, int]:
-        """Bytes of every buffer by name."""
-        inputs = self.case.inputs
-        arrays = {**inputs.buffers, **inputs.outputs}
-        return {**{n: a.nbytes for n, a in arrays.items()}, **{w.name: w.bytes for w in self.program.workspaces}}
-
-    def enqueue(self, buffers: Mapping[str, int]) -> None:
-        """All memsets and launches of the program, on the card's stream."""
-        for space in self.program.workspaces:
-            if space.init == "zero":
-                _call(self.card.cu.cuMemsetD8Async(buffers[space.name], 0, space.bytes, self.card.stream))
-        for launch in self.program.launches:
-            for name in launch.memset:
-                _call(self.card.cu.cuMemsetD8Async(buffers[name], 0, self.sizes()[name], self.card.stream))
-            self._launch(launch, buffers)
-
-    def _launch(self, launch: ResolvedLaunch, buffers: Mapping[str, int]) -> None:
-        parameters = self.program.compiled.entries[launch.entry].parameters
-        values = [
-            encode(a, buffers[a.buffer])
-            if isinstance(a, ResolvedTensorMap)
-            else np.array([buffers[a.name] if isinstance(a, BufferRef) else a.value], _NUMPY[p.type])
-            for a, p in zip(launch.arguments, parameters, strict=True)
-        ]
-        pointers = np.array([v.ctypes.data for v in values], np.uint64)
-        cu, config = self.card.cu, self.card.cu.CUlaunchConfig()
-        config.gridDimX, config.gridDimY, config.gridDimZ = launch.grid
-        config.blockDimX, config.blockDimY, config.blockDimZ = launch.block
-        config.sharedMemBytes, config.hStream = launch.shared, self.card.stream
-        if launch.cluster != (1, 1, 1):
-            cluster = cu.CUlaunchAttribute()
-            cluster.id = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-            sizes = cu.CUlaunchAttributeValue()
-            sizes.clusterDim.x, sizes.clusterDim.y, sizes.clusterDim.z = launch.cluster
-            cluster.value = sizes
-            config.attrs, config.numAttrs = [cluster], 1
-        _call(cu.cuLaunchKernelEx(config, self.functions[launch.entry], pointers.ctypes.data, 0))
-
-    def graph_us(self) -> list[float]:
-        """Microseconds per run of the program in a graph over all buffer sets, one figure a replay."""
-        cu, stream = self.card.cu, self.card.stream
-        _call(cu.cuStreamBeginCapture(stream, cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED))
-        for buffers in self.sets:
-            self.enqueue(buffers)
-        graph = _call(cu.cuStreamEndCapture(stream))
-        executable = _call(cu.cuGraphInstantiate(graph, 0))
-        begin, end = (_call(cu.cuEventCreate(0)) for _ in range(2))
-        times = []
-        for _ in range(REPLAYS + 3):
-            _call(cu.cuEventRecord(begin, stream))
-            _call(cu.cuGraphLaunch(executable, stream))
-            _call(cu.cuEventRecord(end, stream))
-            _call(cu.cuEventSynchronize(end))
-            times.append(1e3 * _call(cu.cuEventElapsedTime(begin, end)) / len(self.sets))
-        _call(cu.cuGraphExecDestroy(executable))
-        return times[3:]
-
-    def close(self) -> None:
-        """Give everything back."""
-        for buffers in self.sets:
-            self.card.free(list(buffers.values()))
-        _call(self.card.cu.cuModuleUnload(self.module))
-
-
-_NUMPY = {"u64": np.uint64, "b64": np.uint64, "s64": np.int64, "u32": np.uint32, "b32": np.uint32, "s32": np.int32,
-          "f32": np.float32, "u16": np.uint16, "b16": np.uint16, "s16": np.int16, "f64": np.float64}  # fmt: skip
-
-
 def measure(jobs_file: Path, out: Path) -> None:
     """Check and time every job at the two shapes."""
-    task, gpu, card = Task.from_spec(TASK), load("H200"), Card()
+    task, gpu, card = Task.from_spec(TASK), load("H200"), Cuda(load("H200"))
     rows: list[dict[str, Any]] = []
     for job in pickle.loads(jobs_file.read_bytes()):
         for shape in task.shapes:
@@ -244,33 +103,34 @@ def measure(jobs_file: Path, out: Path) -> None:
             if isinstance(program, LaunchProblem):
                 row["problem"] = program.finding.message
             else:
-                row |= _measure(card, program, case, gpu.l2_bytes)
+                row |= _measure(card, program, case)
             rows.append(row)
             print(
                 row["seed"], shape["N"], row.get("median_us"), row.get("problem", ""), row.get("margin", ""), flush=True
             )
         out.write_text(
             json.dumps(
-                {"card": card.name, "host": platform.release(), "date": datetime.now(UTC).isoformat(), "rows": rows},
+                {
+                    "card": card.card.name,
+                    "host": platform.release(),
+                    "date": datetime.now(UTC).isoformat(),
+                    "rows": rows,
+                },
                 indent=1,
             )
         )
 
 
-def _measure(card: Card, program: Program, case: Case, l2_bytes: int) -> dict[str, Any]:
-    single = Loaded(card, program, case, 1)
-    size = sum(single.sizes().values())
-    single.enqueue(single.sets[0])
-    _call(card.cu.cuStreamSynchronize(card.stream))
-    y = card.download(single.sets[0]["Y"], case.inputs.outputs["Y"])
-    single.close()
-    wrong = check(case, {"Y": y}, {"Y": np.ones(y.shape, bool)}, sampled=False)
+def _measure(card: Cuda, program: Program, case: Case) -> dict[str, Any]:
+    execution = card.run(program, case.inputs, Checks())
+    if execution.ended != "finished" or execution.findings:
+        return {"problem": execution.findings[0].message if execution.findings else execution.ended}
+    wrong = check(case, execution.outputs, execution.written, sampled=False)
     if wrong is not None:
         return {"problem": f"wrong: {wrong.pattern}", "margin": wrong.margin}
-    loaded = Loaded(card, program, case, max(8, -(-5 * l2_bytes // size)))
-    times = loaded.graph_us()
-    loaded.close()
-    return {"median_us": statistics.median(times), "samples_us": [round(t, 3) for t in times]}
+    reference_us = 2 * case.task.floor_us(case.shape, card.gpu)
+    (measured,) = card.time([Timeable(program, case.inputs, reference_us=reference_us)], screen=True)
+    return {"median_us": measured.time_us, "samples_us": [round(t, 3) for t in measured.samples_us]}
 
 
 def compare(jobs_file: Path, measured: Path, processes: int) -> None:

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from evo.evaluator import VendorTimes
 from evo.gpu_pool import GpuPool, go_on
+from evo.pool import DeviceSpec, Pool
 from fitness.outcome import Finding, Gate, Timed, TimedOut, Unsupported, WrongResult
 from tests.fitness.fakes import DENSE, dense_kernel, gemm_task
 
@@ -43,6 +45,11 @@ def test_leaving_early_leaves_a_usable_pool(pool: GpuPool) -> None:
     for _ in pool.judge(gemm_task(), kernels):
         break
     assert len(dict(pool.judge(gemm_task(), kernels))) == 2
+
+
+def test_only_a_pool_of_cards_times_vendors() -> None:
+    assert isinstance(GpuPool("H200", [0], 1), VendorTimes)
+    assert not isinstance(Pool(DeviceSpec("simulator", "H200"), 1), VendorTimes)
 
 
 def test_only_what_the_simulator_cannot_say_goes_on() -> None:
