@@ -41,9 +41,14 @@ class Validity:
         many = len(self.counts) > 60
         for index, ending in enumerate(self.endings):
             shares = [row[index] / sum(row) if sum(row) else 0.0 for row in self.counts]
-            axes.bar(range(len(shares)), shares, width=1.0 if many else 0.8, bottom=bottoms, label=ending,
-                     color=_ENDINGS[index % len(_ENDINGS)], hatch=None if many else HATCHES[index % len(HATCHES)],
-                     edgecolor="white", linewidth=0.0 if many else 0.3)  # fmt: skip
+            colour = _ENDINGS[index % len(_ENDINGS)]
+            if many:  # one area instead of thousands of bars
+                tops = [bottom + share for bottom, share in zip(bottoms, shares, strict=True)]
+                places = range(len(shares))
+                axes.fill_between(places, bottoms, tops, step="mid", color=colour, linewidth=0, label=ending)
+            else:
+                axes.bar(range(len(shares)), shares, bottom=bottoms, label=ending, color=colour, edgecolor="white",
+                         hatch=HATCHES[index % len(HATCHES)], linewidth=0.3)  # fmt: skip
             bottoms = [bottom + share for bottom, share in zip(bottoms, shares, strict=True)]
         axes.set_ylim(0, 1)
         axes.yaxis.set_major_formatter(PercentFormatter(1.0))
