@@ -157,3 +157,15 @@ def test_deeper_rings_of_bulk_loads_hide_more_latency() -> None:
     (slow, counters), (fast, _) = rung(2), rung(4)
     assert (counters.ring.bytes, counters.ring.phases, counters.ring.room) == (2 * 32 * 4096, 2 * 32, 2 * 2 * 4096)
     assert fast < 0.65 * slow
+
+
+@pytest.mark.parametrize(("size", "sms"), [(1, 132), (2, 132), (4, 120), (8, 112)])
+def test_clusters_leave_sms_over(size: int, sms: int) -> None:
+    """Blocks that fill an SM: 132 of them are one wave alone or in pairs, two in clusters of four (H200: 30 at a time)."""
+    stream = Stream(blocks=sms, shared=200_000)
+    started = replace(stream.launch(), cluster=(size, 1, 1))
+    fits = modelled_time(H200, started, stream.entry(), [(1.0, stream.counters())])
+    assert (fits.waves, fits.busy_sms) == (1.0, sms)
+    more = replace(stream, blocks=sms + size)
+    started = replace(more.launch(), cluster=(size, 1, 1))
+    assert modelled_time(H200, started, more.entry(), [(1.0, more.counters())]).waves == 2.0
