@@ -161,7 +161,7 @@ def test_deeper_rings_of_bulk_loads_hide_more_latency() -> None:
 
 @pytest.mark.parametrize(("size", "sms"), [(1, 132), (2, 132), (4, 120), (8, 112)])
 def test_clusters_leave_sms_over(size: int, sms: int) -> None:
-    """Blocks that fill an SM: 132 of them are one wave alone or in pairs, two in clusters of four (H200: 30 at a time)."""
+    """Blocks that fill an SM: 132 are one wave alone or in pairs, two in clusters of four, 30 at a time."""
     stream = Stream(blocks=sms, shared=200_000)
     started = replace(stream.launch(), cluster=(size, 1, 1))
     fits = modelled_time(H200, started, stream.entry(), [(1.0, stream.counters())])
