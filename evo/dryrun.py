@@ -102,7 +102,8 @@ def forecast_lines(plan: Forecast) -> list[str]:
     if plan.headroom < SMALL_HEADROOM:
         lines.append("warning   the headroom is small: a search can gain little here")
     lines.append(
-        f"cost      at most {plan.candidates} candidates, about {plan.seconds / 60:.1f} min; no tokens, no money"
+        f"cost      at most {plan.candidates} candidates, about {plan.seconds / 60:.1f} min;"
+        " tokens and money only where a model is asked"
     )
     return lines
 
