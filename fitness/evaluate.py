@@ -60,6 +60,8 @@ HIDDEN_SEED: Final = 0
 FRESH_SEED: Final = 1_000_000
 #: A small run gets this part of the step budget: enough for the plainest kernel, many times over.
 SMALL_STEPS_DIVISOR: Final = 10
+#: Runs that must agree bit by bit when a kernel is confirmed on a card.
+REPEATS: Final = 20
 _CASE_BYTES: Final = 96 * 2**20
 
 OnGate = Callable[[Gate], None]
@@ -266,6 +268,25 @@ class _Evaluation:
             seen = self.at_full_size(shape, "positive")
             if isinstance(seen, Outcome):
                 return without_shape(seen)
+        return self.repeats() if self.device.clock == "measured" and self.seed else None
+
+    def repeats(self) -> Outcome | None:
+        """When confirming on a card: the same bits `REPEATS` times at the first timed shape, unless `atomics`."""
+        if self.kernel.header.atomics:
+            return None
+        case = self.case(self.task.shapes[0], self.seed)
+        first: bytes | None = None
+        for run in range(REPEATS):
+            seen = self.checked(Gate.CORRECTNESS, case, Checks(races=False, uninitialised=False, steps=self.steps))
+            if isinstance(seen, Outcome):
+                return seen
+            bits = b"".join(np.ascontiguousarray(seen.outputs[name]).tobytes() for name in sorted(seen.outputs))
+            first = bits if first is None else first
+            if bits != first:
+                message = f"run {run + 1} of {REPEATS} gives other bits than the first: a race, or atomics not declared"
+                hint = "look for a missing barrier; if the order of additions may differ, set atomics = true"
+                finding = Finding(Gate.CORRECTNESS, "nondeterministic", message, None, hint, shape=dict(case.shape))
+                return WrongResult(Gate.CORRECTNESS, (finding,))
         return None
 
     def at_full_size(self, shape: Shape, data: str) -> Outcome | tuple[Case, Checks, int]:

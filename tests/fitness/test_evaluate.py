@@ -299,3 +299,25 @@ def test_what_is_written_while_timed_is_checked() -> None:
     assert isinstance(outcome, WrongResult)
     assert outcome.stage == Gate.TIMING_SCREEN
     assert outcome.findings[0].message.startswith("right when checked, wrong while timed")
+
+
+def test_confirmation_on_a_card_wants_the_same_bits() -> None:
+    runs = 0
+
+    def flickering(_program: Program, inputs: Inputs, _checks: Checks) -> Execution:
+        nonlocal runs
+        runs += 1
+        y = right(inputs)
+        y[0, 0] = np.nextafter(y[0, 0], np.float16(np.inf)) if runs % 7 == 0 and np.isfinite(y[0, 0]) else y[0, 0]
+        return clean(y)
+
+    steady = NumpyDevice(clock="measured")
+    outcome = evaluate._Evaluation(dense_kernel(), gemm_task(), steady, full=True, steps=1_000)
+    outcome.seed = evaluate.FRESH_SEED
+    assert outcome.prepare() is None
+    assert outcome.repeats() is None
+    assert steady.calls.count("run") == evaluate.REPEATS
+    outcome.device = NumpyDevice(clock="measured", runner=flickering)
+    found = outcome.repeats()
+    assert isinstance(found, WrongResult)
+    assert found.findings[0].kind == "nondeterministic", found.findings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from fitness.devices.cuda.tools import run_under
+from fitness.devices.cuda.tools import ToolError, run_under
 from fitness.devices.device import Inputs, Program
 from fitness.gpu import Gpu
 from fitness.outcome import Finding, Gate
@@ -40,6 +40,9 @@ def sanitize(
         # padding: allocations else lie side by side, and a read past one is a read of the next
         padding = ["--padding", "512"] if tool == "memcheck" else []
         text = run_under("compute-sanitizer", ["--tool", tool, "--print-limit", "10", *padding], program, inputs, gpu)
+        if "SUMMARY" not in text:  # every tool ends with one, clean or not
+            said = text.strip().splitlines()[-1] if text.strip() else "no output"
+            raise ToolError(f"compute-sanitizer --tool {tool} did not work: {said[:200]}")
         warning = advisory and tool in _ADVISORY
         found.extend(parse(text, tool, gate, advisory=warning))
     return tuple(found)

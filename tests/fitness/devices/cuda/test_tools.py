@@ -79,6 +79,13 @@ def test_a_clean_run_gives_nothing() -> None:
     assert sanitizer.parse(clean, "memcheck", Gate.CONFIRMATION) == ()
 
 
+def test_a_tool_that_does_not_work_is_no_clean_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = "Error: unrecognised option --padding\n"
+    monkeypatch.setattr(sanitizer, "run_under", lambda *_: said)
+    with pytest.raises(ToolError, match="unrecognised option"):
+        sanitizer.sanitize(copy_program(), copy_inputs(), load("H200"), ("memcheck",))
+
+
 def test_a_missing_tool_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr("fitness.devices.cuda.tools._FOLDERS", ("/nowhere", "/nowhere"))
