@@ -81,7 +81,7 @@ class InstantPool:
 
 @pytest.fixture(autouse=True)
 def instant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> type[InstantPool]:
-    kind = type("InstantPool", (InstantPool,), {})
+    kind = type("InstantPool", (InstantPool,), {"judged": 0, "interrupt_at": None})
     monkeypatch.setattr(jobs, "Pool", kind)
     monkeypatch.setattr(
         jobs, "write_run_folder", lambda archive, summary: (run_folder(archive.path, summary.run_id), [])
