@@ -59,19 +59,20 @@ from fitness.outcome import Clock, Finding
 CHUNK_LANES = 8192
 
 
-@functools.lru_cache(maxsize=64)
+# A candidate takes up to eight of these (entries, with and without tracking), some of 10 MB; the next takes others.
+@functools.lru_cache(maxsize=8)
 def _module(digest: str, text: str) -> ptx.Module:
     del digest
     return ptx.parse(text)
 
 
-@functools.lru_cache(maxsize=128)
+@functools.lru_cache(maxsize=16)
 def _kernel(text: str, entry: str, track: bool) -> Kernel:
     digest = hashlib.sha256(text.encode()).hexdigest()
     return generate(_module(digest, text), entry, track=track)
 
 
-@functools.lru_cache(maxsize=128)
+@functools.lru_cache(maxsize=16)
 def _static(text: str, entry: str, track: bool) -> StaticView:
     kernel = _kernel(text, entry, track)
     return static_view(kernel.graph, kernel.sites)
