@@ -310,8 +310,11 @@ class Objects:
         if tick is not None and barrier.heard is not None:
             self.machine.races.ordered_anew().landed(*tick, slot, barrier.heard)
         barrier.tx[slot] -= size
-        self._check_tx(barrier, np.array([slot]), line)
-        self._settle(barrier, np.array([slot]))
+        left = int(barrier.tx[slot])
+        if abs(left) > MOST:
+            self._check_tx(barrier, np.array([slot]), line)
+        if left == 0 and barrier.pending[slot] == 0:
+            self._settle(barrier, np.array([slot]))
 
     def arrived(self, slot: int, offset: int, lanes: NDArray[np.int64], line: int) -> None:
         """Arrivals that asynchronous operations of some lanes make.

@@ -252,8 +252,11 @@ class Tally:
         record = self._sites[site]
         record.buffer = buffer
         first, last = rows // SECTOR_BYTES, (rows + size - 1) // SECTOR_BYTES
-        count = int((last - first).max()) + 1
-        touched = np.unique(np.minimum(first[:, None] + np.arange(count), last[:, None]))
+        lengths = last - first
+        count = int(lengths.max()) + 1
+        touched = (first[:, None] + np.arange(count)).ravel()
+        if (lengths != count - 1).any() or (first[1:] <= last[:-1]).any():  # not rows of sectors of their own, in order
+            touched = np.unique(np.minimum(touched.reshape(-1, count), last[:, None]))
         total = size * rows.size
         ideal, fronts = -(-total // SECTOR_BYTES), -(-total // 128)
         record.counts += (1, total / max(1, record.bytes_per_lane), touched.size, fronts, ideal, fronts, 0)

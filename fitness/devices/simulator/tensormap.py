@@ -112,10 +112,16 @@ class Overlap:
     @property
     def rows(self) -> tuple[NDArray[np.int64], int]:
         """Byte offsets of the contiguous rows in the buffer, and the bytes of one (elements where rows have gaps)."""
-        offsets = np.array([self.start], dtype=np.int64)
-        for size, stride in zip(self.shape[:-1], self.strides[:-1], strict=True):
-            offsets = (offsets[:, None] + stride * np.arange(size)).ravel()
-        return offsets, self.shape[-1] * self.strides[-1]
+        return self.start + _rows(self.shape[:-1], self.strides[:-1]), self.shape[-1] * self.strides[-1]
+
+
+@functools.lru_cache(maxsize=256)
+def _rows(shape: tuple[int, ...], strides: tuple[int, ...]) -> NDArray[np.int64]:
+    """Byte offsets of the rows of a box from its first."""
+    offsets = np.zeros(1, dtype=np.int64)
+    for size, stride in zip(shape, strides, strict=True):
+        offsets = (offsets[:, None] + stride * np.arange(size)).ravel()
+    return offsets
 
 
 def overlap(tensormap: TensorMap, coordinates: tuple[int, ...]) -> Overlap | None:
