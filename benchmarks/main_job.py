@@ -5,7 +5,8 @@
     python -m benchmarks.main_job --seeds 1 --arms full --experiment experiments/smoke.toml   # aim: < 20 s
 
 Each run is a process of its own with a cold compile cache. Both arms get the same evaluations. Memory is the
-sum of the resident sizes of all processes of the run, sampled; pages they share count once per process.
+sum over all processes of the run, sampled; a page that several share (a worker and the compiler it forks) counts in
+parts (Linux: the proportional set size), so that the sum is what the machine has to hold.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ def _resident(pid: int) -> int:
         return 0
     for process in processes:
         try:
-            total += process.memory_info().rss
+            total += process.memory_full_info().pss
         except psutil.NoSuchProcess:
             continue
     return total
