@@ -12,6 +12,7 @@ from fitness.devices.simulator.arithmetic import instruction
 from fitness.devices.simulator.lanes import Context, Value
 from fitness.devices.simulator.memory import Memory
 from fitness.devices.simulator.regions import LOCAL_WINDOW, SHARED_WINDOW, Region
+from fitness.devices.simulator.rounding import flush_f32
 from fitness.devices.simulator.sites import Site, spread
 
 Array = NDArray[Any]
@@ -80,7 +81,8 @@ class Atomics:
         cells = views[site.width]
         sources = [np.ascontiguousarray(np.broadcast_to(v, n)).view(cells.dtype) for v in operands]
         taint = self._taint(context, region, shadow, index, mark, site)
-        old = _apply(cells, index, operation, kind, sources, needed)
+        flush = region is not None and (operation, kind) == ("add", "f32")
+        old = apply(cells, index, operation, kind, sources, needed, flush=flush)
         return (old.view(site.dtype) if needed else old), taint
 
     def _taint(
@@ -133,16 +135,23 @@ class Atomics:
         return out, taint if taint.any() else False
 
 
-def _apply(cells: Array, index: Array, operation: str, kind: str, sources: list[Array], needed: bool) -> Array:
-    """Update cells[index] in lane order; the old values if needed."""
+def apply(
+    cells: Array, index: Array, operation: str, kind: str, sources: list[Array], needed: bool, *, flush: bool = False
+) -> Array:
+    """Update cells[index] in lane order; the old values if needed.
+
+    `flush`: of f32 sums in global memory, subnormal operands and results count as zeros of their sign (PTX ISA, "atom").
+    """
     dtype = _value_type(kind)
     typed = cells.view(dtype)
     ufunc = _UFUNCS.get(operation)
     plain = kind not in ("f16", "f16x2", "bf16", "bf16x2")
-    if not needed and ufunc is not None and plain:
+    if flush and _never_subnormal(typed[index], sources[0].view(dtype)):
+        flush = False
+    if not needed and ufunc is not None and plain and not flush:
         ufunc.at(typed, index, sources[0].view(dtype))
         return cells[:0]
-    function = _function(operation, kind)
+    function = _add_flushed if flush else bits_function(operation, kind)
     order = np.argsort(index, kind="stable")
     ordered = index[order]
     starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
@@ -158,6 +167,18 @@ def _apply(cells: Array, index: Array, operation: str, kind: str, sources: list[
         old[lanes] = before
         cells[where] = function(before, *(s[lanes] for s in sources))
     return old
+
+
+def _never_subnormal(*operands: Array) -> bool:
+    """Whether no sum of some of these f32 numbers can be subnormal: all are zeros or multiples of 2^-125."""
+    sizes = [np.abs(x[x != 0]) for x in operands]
+    return all(size.size == 0 or not (size.min() < np.float32(2.0**-102)) for size in sizes)
+
+
+def _add_flushed(old: Array, value: Array) -> Array:
+    """`add.ftz.f32` on bit patterns."""
+    total = flush_f32(old.view(np.float32)) + flush_f32(value.view(np.float32))
+    return np.asarray(flush_f32(total)).view(old.dtype)
 
 
 def _counted(cells: Array, index: Array, values: Array, order: Array, starts: Array, lengths: Array) -> Array:
@@ -183,7 +204,7 @@ def _compare_and_swap(old: Array, compare: Array, new: Array) -> Array:
     return swapped
 
 
-def _function(operation: str, kind: str) -> Callable[..., Array]:
+def bits_function(operation: str, kind: str) -> Callable[..., Array]:
     """The operation on bit patterns as memory holds them (first the old value)."""
     dtype = _value_type(kind)
     if operation == "exch":
