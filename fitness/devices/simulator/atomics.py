@@ -140,7 +140,8 @@ def apply(
 ) -> Array:
     """Update cells[index] in lane order; the old values if needed.
 
-    `flush`: of f32 sums in global memory, subnormal operands and results count as zeros of their sign (PTX ISA, "atom").
+    `flush`: for f32 sums in global memory, where subnormal operands and results are zeros of their sign (PTX ISA,
+    "atom").
     """
     dtype = _value_type(kind)
     typed = cells.view(dtype)

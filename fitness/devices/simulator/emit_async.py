@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from fitness.devices.simulator.bulk import Sites
-from fitness.devices.simulator.emit_memory import address_parts, check_address, space_of
+from fitness.devices.simulator.emit_memory import address_parts, check_address, element, items_of, space_of, stored
 from fitness.devices.simulator.faults import unsupported
 from fitness.devices.simulator.ptx import Immediate, Instruction, Operand, Register, Vector, registers_in
-from fitness.devices.simulator.writer import Writer
+from fitness.devices.simulator.writer import Writer, register_dtype
 
 
 def emit(writer: Writer, ins: Instruction) -> bool:
@@ -221,6 +222,61 @@ def _bulk_store(writer: Writer, ins: Instruction) -> None:
     writer.put(f"_m.bulk.store(_c, {to}, {of}, {count}, {sites})")
 
 
+# ---------------------------------------------------------------- asynchronous stores and reductions
+
+_REMOTE_REDUCTIONS = {
+    "inc": ("u32",), "dec": ("u32",), "min": ("u32", "s32"), "max": ("u32", "s32"), "add": ("u32", "s32", "u64", "s64"),
+    "and": ("b32",), "or": ("b32",), "xor": ("b32",),
+}  # fmt: skip
+
+
+def _remote_sites(writer: Writer, ins: Instruction, verb: str, dtype: Any, count: int) -> tuple[str, str, str]:
+    """(destination, mbarrier, names of their sites) of `st.async [a], b, [mbar]` and `red.async`."""
+    if len(ins.operands) != 3 or "mbarrier::complete_tx::bytes" not in ins.op:
+        raise unsupported(f"`{ins.text}`", ins.line)
+    space = space_of(ins.op)
+    if space not in ("shared", "generic"):
+        raise unsupported(f"`{ins.text}`", ins.line)
+    to, offset, mark = address_parts(writer, ins.operands[0], space, ins.line)
+    name, site = writer.site(ins, verb, space, dtype, count, offset)
+    site.atomic = verb == "updates"
+    check_address(writer, mark, name)
+    barrier, far, barrier_mark = address_parts(writer, ins.operands[2], space, ins.line)
+    barrier_name, _ = writer.site(ins, "updates", space, np.uint64, 1, far)
+    check_address(writer, barrier_mark, barrier_name)
+    return to, barrier, f"{name}, {barrier_name}"
+
+
+def _store(writer: Writer, ins: Instruction) -> bool:
+    """`st.async`; other stores are elsewhere."""
+    if "async" not in ins.op:
+        return False
+    items, kind = items_of(ins.operands[1]), ins.op[-1]
+    if kind not in ("b32", "b64", "u32", "u64", "s32", "s64", "f32", "f64"):
+        raise unsupported(f"`{ins.text}`", ins.line)
+    dtype = np.dtype(element(kind, items))
+    to, barrier, sites = _remote_sites(writer, ins, "writes", dtype, len(items))
+    values = "".join(stored(writer, item, kind, dtype, ins.line) + ", " for item in items)
+    taints = [writer.taint_of([i] if isinstance(i, Register) else []) for i in items]
+    marks = "None" if all(t == "False" for t in taints) else f"({', '.join(taints)},)"
+    writer.put(f"_m.remote.store(_c, {to}, ({values}), {marks}, {barrier}, {sites})")
+    return True
+
+
+def _reduce(writer: Writer, ins: Instruction) -> bool:
+    """`red.async`; other reductions are elsewhere."""
+    if "async" not in ins.op:
+        return False
+    kind = ins.op[-1]
+    operation = next((part for part in ins.op if part in _REMOTE_REDUCTIONS), "")
+    if kind not in _REMOTE_REDUCTIONS.get(operation, ()):
+        raise unsupported(f"`{ins.text}`", ins.line)
+    to, barrier, sites = _remote_sites(writer, ins, "updates", register_dtype(kind), 1)
+    value, mark = writer.value(ins.operands[1], kind, ins.line), mark_of(writer, [ins.operands[1]])
+    writer.put(f"_m.remote.reduce(_c, {to}, {value}, {mark}, {operation!r}, {kind!r}, {barrier}, {sites})")
+    return True
+
+
 # ---------------------------------------------------------------- clusters
 
 
@@ -259,4 +315,6 @@ _FORMS: dict[str, Callable[[Writer, Instruction], bool]] = {
     "mapa": _mapa,
     "getctarank": _getctarank,
     "barrier": _cluster_barrier,
+    "st": _store,
+    "red": _reduce,
 }

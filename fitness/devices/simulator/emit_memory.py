@@ -81,7 +81,7 @@ def check_address(writer: Writer, taint: str, site: str) -> None:
         writer.put(f"if ({taint}) is not False: _m.memory.tainted_address(_c, {taint}, {site})")
 
 
-def _element(kind: str, registers: list[Operand]) -> Any:
+def element(kind: str, registers: list[Operand]) -> Any:
     """NumPy type of a memory element: as its register holds it where the sizes agree."""
     if kind in _SMALL:
         return _SMALL[kind]
@@ -97,12 +97,13 @@ def _strong(ins: Instruction) -> bool:
     return any(part in ("volatile", "relaxed", "acquire", "release", "mmio") for part in ins.op[1:4])
 
 
-def _items(operand: Operand) -> list[Operand]:
+def items_of(operand: Operand) -> list[Operand]:
+    """The elements of a vector operand, or the operand alone."""
     return list(operand.items) if isinstance(operand, Vector) else [operand]
 
 
 def _load(writer: Writer, ins: Instruction) -> None:
-    registers = _items(ins.operands[0])
+    registers = items_of(ins.operands[0])
     kind = ins.op[-1]
     space = space_of(ins.op)
     address = ins.operands[1]
@@ -113,7 +114,7 @@ def _load(writer: Writer, ins: Instruction) -> None:
             raise unsupported(f"`{ins.text}`", ins.line)
         return
     base, offset, taint = address_parts(writer, address, space, ins.line)
-    dtype = np.dtype(_element(kind, registers))
+    dtype = np.dtype(element(kind, registers))
     name, site = writer.site(ins, "reads", space, dtype, len(registers), offset)
     site.atomic = _strong(ins)
     check_address(writer, taint, name)
@@ -144,7 +145,7 @@ def _parameter(writer: Writer, ins: Instruction, registers: list[Operand], addre
     if not isinstance(address.base, Symbol) or address.base.name not in writer.layout.parameters:
         return False
     start = writer.layout.parameters[address.base.name][0] + address.offset
-    dtype = np.dtype(_element(ins.op[-1], registers))
+    dtype = np.dtype(element(ins.op[-1], registers))
     for place, register in enumerate(registers):
         if isinstance(register, Register):
             writer.put(f"{register.name} = _m.parameter({start + place * dtype.itemsize}, _np.dtype('{dtype.str}'))")
@@ -156,23 +157,24 @@ def _parameter(writer: Writer, ins: Instruction, registers: list[Operand], addre
 def _store(writer: Writer, ins: Instruction) -> None:
     kind = ins.op[-1]
     space = space_of(ins.op)
-    items = _items(ins.operands[1])
+    items = items_of(ins.operands[1])
     if kind == "b128" or "async" in ins.op:
         raise unsupported(f"`{ins.text}`", ins.line)
     base, offset, taint = address_parts(writer, ins.operands[0], space, ins.line)
-    dtype = np.dtype(_element(kind, items))
+    dtype = np.dtype(element(kind, items))
     if dtype.kind == "i":
         dtype = np.dtype(f"u{dtype.itemsize}")
     name, site = writer.site(ins, "writes", space, dtype, len(items), offset)
     site.atomic = _strong(ins)
     check_address(writer, taint, name)
-    values = [_stored(writer, item, kind, dtype, ins.line) for item in items]
+    values = [stored(writer, item, kind, dtype, ins.line) for item in items]
     taints = [writer.taint_of([i] if isinstance(i, Register) else []) for i in items]
     marks = "None" if all(t == "False" for t in taints) else f"({', '.join(taints)},)"
     writer.put(f"_m.memory.store(_c, {base}, ({', '.join(values)},), {marks}, {name})")
 
 
-def _stored(writer: Writer, item: Operand, kind: str, dtype: np.dtype[Any], line: int) -> str:
+def stored(writer: Writer, item: Operand, kind: str, dtype: np.dtype[Any], line: int) -> str:
+    """Expression of a register or immediate as the element of memory it is stored to."""
     if isinstance(item, Register):
         held = register_dtype(item.kind)
         if held == dtype:
@@ -197,13 +199,13 @@ def _atomic(writer: Writer, ins: Instruction) -> None:
     reduction = ins.op[0] == "red"
     operands = list(ins.operands)
     destination = None if reduction else operands.pop(0)
-    items = _items(operands[1])
+    items = items_of(operands[1])
     if operation is None or "async" in ins.op or kind not in _ATOMIC_TYPES or (len(items) > 1 and operation != "add"):
         raise unsupported(f"`{ins.text}`", ins.line)
     space = space_of(ins.op)
     base, offset, taint = address_parts(writer, operands[0], space, ins.line)
     dtype = register_dtype(kind)
-    results = [] if destination is None else _items(destination)
+    results = [] if destination is None else items_of(destination)
     needed = any(isinstance(r, Register) and r.name not in writer.defined_unused for r in results)
     sources = operands[1 : 3 if operation == "cas" else 2]
     for place, item in enumerate(items):
@@ -290,7 +292,7 @@ def _matrix(writer: Writer, ins: Instruction) -> None:
     base, offset, taint = address_parts(writer, address, space, ins.line)
     name, _ = writer.site(ins, "reads" if load else "writes", space, np.uint32, 4, offset)
     check_address(writer, taint, name)
-    items = _items(registers)
+    items = items_of(registers)
     transposed = "trans" in ins.op
     if not load:
         values = ", ".join(writer.value(i, "b32", ins.line) for i in items)
@@ -364,4 +366,4 @@ _FORMS: dict[str, Callable[[Writer, Instruction], None]] = {
     "bar": _arrive,
     "barrier": _arrive,
 }
-__all__ = ["Sink", "Site", "address_parts", "check_address", "emit", "space_of"]
+__all__ = ["Sink", "Site", "address_parts", "check_address", "element", "emit", "items_of", "space_of", "stored"]

@@ -20,6 +20,7 @@ from fitness.devices.simulator.faults import Findings, Stop, finding, unsupporte
 from fitness.devices.simulator.lanes import Chunk, Context, Value, gather, merge
 from fitness.devices.simulator.memory import Memory
 from fitness.devices.simulator.phases import Mbarriers
+from fitness.devices.simulator.remote import Remote
 from fitness.devices.simulator.warps import Warps
 from fitness.devices.simulator.wgmma import Wgmma
 
@@ -81,6 +82,7 @@ class Machine:
         self.clusters = memory.clusters = Clusters(self)
         self.mbarriers = Mbarriers(self, deferred=self.copies.deferred)
         self.bulk = Bulk(self, deferred=self.copies.deferred)
+        self.remote = Remote(self, deferred=self.copies.deferred)
         self.wgmma = Wgmma(self)
         self.warp_base, self.only_chunk = 0, True
         self._first_line = [

@@ -332,7 +332,7 @@ class Objects:
 
     def known(self, slot: int, offset: int, context: Context, site: Site) -> None:
         """Check that an mbarrier is there (as the operations above do)."""
-        self._known(np.array([slot]), offset, context, site)
+        self._known(np.full(context.n, slot), offset, context, site)
 
     def phase(self, slot: int, offset: int) -> int:
         """Number of the present phase."""

@@ -25,7 +25,7 @@ from fitness.devices.simulator.lanes import Chunk, Context, unravel
 from fitness.devices.simulator.memory import Memory
 from fitness.devices.simulator.regions import Region
 from fitness.devices.simulator.sites import Site
-from fitness.devices.simulator.vector_clocks import VectorClocks
+from fitness.devices.simulator.vector_clocks import COPY, VectorClocks
 
 Stamps = NDArray[np.int64]
 
@@ -227,21 +227,33 @@ class Races:
         Returns:
             pseudo warp and clock of the access, None without vector clocks or `kind`.
         """
-        context = Context(one.chunk, np.repeat(one.lanes, offsets.size))
+        return self._pieces(Context(one.chunk, np.repeat(one.lanes, offsets.size)), slot, offsets, 16, site, kind)
+
+    def asynchronous(
+        self, context: Context, slot: int, offsets: NDArray[np.int64], site: Site
+    ) -> tuple[int, int] | None:
+        """`st.async` or `red.async` of lanes changes shared memory of the block at `slot`; result as of `bulk`."""
+        return self._pieces(Context(context.chunk, context.lanes), slot, offsets, site.bytes, site, COPY)
+
+    def _pieces(
+        self, context: Context, slot: int, offsets: NDArray[np.int64], size: int, site: Site, kind: int | None
+    ) -> tuple[int, int] | None:
+        """Accesses of `size` bytes at offsets into the memory of the block at `slot`, made by a pseudo warp."""
         context.__dict__["slot"] = np.full(offsets.size, slot, dtype=np.int64)
         if self.clocks is None or kind is None:
-            self.shared(context, offsets, site, 16)
+            self.shared(context, offsets, site, size)
             return None
         history = self.shared_history
         if history.log:
             self._enter_reads(history)
         tick = self.clocks.pseudo(kind, slot)
         stamp = np.int64(tick[1] << _EPOCH | tick[0] << 5)
-        granules = self._granules(context, offsets, 16)
+        granules = self._granules(context, offsets, size)
+        count = size >> self.shift
         stamps = np.full(granules.size, stamp)
         self.quiet = self.quiet and site.verb == "reads"
-        viewers = np.full(granules.size, one.lanes[0] >> 5)
-        self._enter(history, _Access(context, site, granules, 16 >> self.shift, stamps, stamps, viewers))
+        viewers = np.repeat(context.lanes >> 5, count)
+        self._enter(history, _Access(context, site, granules, count, stamps, stamps, viewers))
         return tick
 
     def bulk_global(self, one: Context, region: Region, rows: NDArray[np.int64], size: int, site: Site) -> None:

@@ -170,16 +170,3 @@ def test_sampled_clusters_run_whole() -> None:
     written = execution.written["y"].reshape(-1, 12).all(axis=1)
     np.testing.assert_array_equal(np.flatnonzero(written), [1, 5, 26, 30])
     np.testing.assert_array_equal(execution.outputs["y"].reshape(-1, 12)[[1, 5, 26, 30], 3], [0, 1, 0, 1])
-
-
-def test_asynchronous_stores_are_refused() -> None:
-    source = (
-        EXCHANGE.replace("FIRST", SYNC)
-        .replace("SECOND", SYNC)
-        .replace(
-            "red.relaxed.cluster.shared::cluster.add.u32 [%0], 1;",
-            "red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 [%0], 1, [%0];",
-        )
-    )
-    found, *_ = exchange(source)
-    assert found == {"unsupported_instruction"}
