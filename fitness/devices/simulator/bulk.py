@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from fitness.devices.simulator.faults import Stop, finding, unsupported
 from fitness.devices.simulator.lanes import Chunk, Context, Value
 from fitness.devices.simulator.memory import Memory
+from fitness.devices.simulator.reductions import Reduction, tensor_reduction
 from fitness.devices.simulator.regions import Region
 from fitness.devices.simulator.sites import Site
 from fitness.devices.simulator.tensormap import BYTES, TensorMap, chunks, decode, fill, overlap
@@ -63,8 +64,9 @@ class Bulk:
     # ---- contiguous bytes
 
     def load(
-        self, context: Context, to: Value, of: Value, size: Value, barrier: Value, ctas: Value | None, sites: Sites
-    ) -> None:
+        self, context: Context, to: Value, of: Value, size: Value, barrier: Value, ctas: Value | None, sites: Sites,
+        reduction: Reduction | None = None,
+    ) -> None:  # fmt: skip
         """`cp.async.bulk` to shared memory, from global memory or from the own block's shared memory.
 
         Args:
@@ -75,14 +77,16 @@ class Bulk:
             barrier: address of the mbarrier, in the same block as `to`.
             ctas: mask of the blocks of the cluster that receive it, None for the one that `to` names.
             sites: the instruction.
+            reduction: combined with what is there (`cp.reduce.async.bulk`), None for a copy.
         """
         assert sites.barrier is not None
         near, starts = self._near(context, to, size, sites.near)
         slots, offsets = self.machine.mbarriers.place(context, barrier, sites.barrier)
         for lane, count in enumerate(self._sizes(context, size, sites.near)):
             one = self._lane(context, lane)
+            read = None
             if sites.far.space == "shared":
-                data, marks = self._from_shared(one, of, lane, count, sites.far)
+                data, marks, read = self._from_shared(one, of, lane, count, sites.far)
             else:
                 region, start = self._region(one, _at(of, lane), count, sites.far)
                 data, marks = self._bytes(region, start, count)
@@ -90,10 +94,12 @@ class Bulk:
             index = int(starts[lane]) + _CHUNK * np.arange(count // _CHUNK)
             for slot in self._receivers(one, int(near[lane]), _at(ctas, lane), sites.near):
                 there = slot if ctas is not None else int(slots[lane])
-                self._arrive(one, slot, index, data, marks, (there, int(offsets[lane])), sites)
+                self._arrive(one, slot, index, data, marks, (there, int(offsets[lane])), sites, reduction, read)
 
-    def store(self, context: Context, to: Value, of: Value, size: Value, sites: Sites) -> None:
-        """`cp.async.bulk` from shared to global memory, in the lane's bulk group."""
+    def store(
+        self, context: Context, to: Value, of: Value, size: Value, sites: Sites, reduction: Reduction | None = None
+    ) -> None:
+        """`cp.async.bulk` (with `reduction`: `cp.reduce.async.bulk`) from shared to global memory, in a bulk group."""
         near, starts = self._near(context, of, size, sites.near)
         for lane, count in enumerate(self._sizes(context, size, sites.near)):
             one = self._lane(context, lane)
@@ -102,8 +108,11 @@ class Bulk:
             region, start = self._region(one, _at(to, lane), count, sites.far)
             self.memory.check_writable(one, region, start, sites.far)
             self._watch(one, region, np.array([start]), count, sites.far)
-            region.data[start : start + count] = data.reshape(-1)
             shadow = None if region.poisoned is None else region.poisoned[start : start + count]
+            if reduction is not None:
+                data = reduction.combine(region.data[start : start + count], data.reshape(-1))
+                marks = marks if shadow is None else marks | shadow.reshape(marks.shape)
+            region.data[start : start + count] = data.reshape(-1)
             self._mark(one, region, shadow, start, marks, sites.far)
             self._count(sites.far, region, one, np.array([start]), count)
 
@@ -137,8 +146,13 @@ class Bulk:
                 there = slot if ctas is not None else int(slots[lane])
                 self._arrive(one, slot, index, data, marks, (there, int(offsets[lane])), sites)
 
-    def tensor_store(self, context: Context, to: Value, where: tuple[Value, ...], of: Value, sites: Sites) -> None:
-        """`cp.async.bulk.tensor` from shared to global memory: what lies outside of the tensor is not written."""
+    def tensor_store(
+        self, context: Context, to: Value, where: tuple[Value, ...], of: Value, sites: Sites, operation: str = ""
+    ) -> None:
+        """`cp.async.bulk.tensor` from shared to global memory: what lies outside of the tensor is not written.
+
+        With an `operation` it is `cp.reduce.async.bulk.tensor`, on the map's element type.
+        """
         maps = [self._map(self._lane(context, lane), _at(to, lane), len(where), sites.far) for lane in range(context.n)]
         near, starts = self._near(context, of, np.array([found.bytes for found in maps]), sites.near, align=128)
         for lane, found in enumerate(maps):
@@ -154,11 +168,22 @@ class Bulk:
             rows, size = part.rows
             self._watch(one, region, rows, size, sites.far)
             shape = (*found.shape[::-1], found.width)
-            part.view(region.data, found.width)[...] = data.reshape(shape)[part.inside]
+            cells, given = part.view(region.data, found.width), data.reshape(shape)[part.inside]
             inner = marks.reshape(shape)[part.inside]
             shadow = None if region.poisoned is None else part.view(region.poisoned, found.width)
+            if operation:
+                given = self._tensor_reduction(operation, found, sites.far).combine(cells, given)
+                inner = inner if shadow is None else inner | shadow
+            cells[...] = given
             self._mark(one, region, shadow, part.start, inner, sites.far)
             self._count(sites.far, region, one, rows, size)
+
+    @staticmethod
+    def _tensor_reduction(operation: str, found: TensorMap, site: Site) -> Reduction:
+        reduction = tensor_reduction(operation, found.dtype)
+        if reduction is None:
+            raise unsupported(f"{operation} on {found.dtype} elements: `{site.text}`", site.line)
+        return reduction
 
     def prefetch(self, context: Context, of: Value, where: tuple[Value, ...], site: Site) -> None:
         """`cp.async.bulk.prefetch.tensor` and `prefetch.tensormap`: checks that there is a map."""
@@ -308,13 +333,23 @@ class Bulk:
             return data, None
         return data, region.poisoned[start : start + size].reshape(-1, _CHUNK).copy()
 
-    def _from_shared(self, one: Context, of: Value, lane: int, size: int, site: Site) -> tuple[Array, Array | None]:
+    def _from_shared(
+        self, one: Context, of: Value, lane: int, size: int, site: Site
+    ) -> tuple[Array, Array | None, tuple[int, int] | None]:
+        """What a copy reads from the own block's shared memory: bytes, which are uninitialised, and when it reads."""
         slot, start = self._near(one, np.asarray(_at(of, lane)), size, site)
-        index = (int(slot[0]) * self.memory.windows["shared"].stride + int(start[0])) // _CHUNK
+        offsets = int(start[0]) + _CHUNK * np.arange(size // _CHUNK)
         window = self.memory.windows["shared"]
+        tick = None
+        if self.machine.races is not None:
+            tick = self.machine.races.bulk(one, int(slot[0]), offsets, site, COPY)
+        if self.machine.proxies is not None:
+            who = f"a bulk copy of {self.memory.where(one, one.lanes[0])}"
+            self.machine.proxies.read(one, int(slot[0]), offsets, site, who)
+        index = (int(slot[0]) * window.stride + int(start[0])) // _CHUNK
         rows = slice(index, index + size // _CHUNK)
         marks = None if window.poisoned is None else window.poisoned.reshape(-1, _CHUNK)[rows].copy()
-        return window.data.reshape(-1, _CHUNK)[rows].copy(), marks
+        return window.data.reshape(-1, _CHUNK)[rows].copy(), marks, tick
 
     def _receivers(self, one: Context, slot: int, ctas: Any, site: Site) -> list[int]:
         """Blocks that receive a copy: the one addressed, or those of a multicast mask."""
@@ -332,9 +367,13 @@ class Bulk:
 
     def _arrive(
         self, one: Context, slot: int, offsets: NDArray[np.int64], data: Array, marks: Array | None,
-        barrier: tuple[int, int], sites: Sites,
+        barrier: tuple[int, int], sites: Sites, reduction: Reduction | None = None,
+        read: tuple[int, int] | None = None,
     ) -> None:  # fmt: skip
-        """A copy on its way to a block's shared memory, chunk by chunk at byte offsets; it lands later."""
+        """A copy on its way to a block's shared memory, chunk by chunk at byte offsets; it lands later.
+
+        `read`: pseudo warp and clock with which it reads shared memory, for it does so until it has landed.
+        """
         assert sites.barrier is not None
         line, mbarriers, window = sites.barrier.line, self.machine.mbarriers, self.memory.windows["shared"]
         mbarriers.known(*barrier, one, sites.barrier)
@@ -345,14 +384,17 @@ class Bulk:
         races, tick = self.machine.races, None
         if races is not None:
             tick = races.bulk(one, slot, offsets, sites.near, COPY)
-        if window.poisoned is not None and self.deferred:
+        if window.poisoned is not None and self.deferred and reduction is None:
             window.poisoned.reshape(-1, _CHUNK)[index] = 1
 
         def land() -> None:
-            window.data.reshape(-1, _CHUNK)[index] = data
+            cells = window.data.reshape(-1, _CHUNK)
+            cells[index] = data if reduction is None else reduction.combine(cells[index], data)
             if window.poisoned is not None:
-                window.poisoned.reshape(-1, _CHUNK)[index] = 0 if marks is None else marks
-            mbarriers.transacted(*barrier, data.size, line, tick)
+                shadow = window.poisoned.reshape(-1, _CHUNK)
+                kept = 0 if reduction is None else shadow[index]
+                shadow[index] = kept if marks is None else marks | kept
+            mbarriers.transacted(*barrier, data.size, line, tick, read)
 
         mbarriers.later(*barrier, land)
 

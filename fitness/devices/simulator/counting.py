@@ -97,7 +97,7 @@ class Counting:
         if region.role not in _BUFFERS:
             return
         block = int(one.lanes[0] + self.lane_base) // (32 * self.tally.warps_per_block)
-        self.tally.bulk_access(site.index, region.name, rows, size, block, write=site.verb == "writes")
+        self.tally.bulk_access(site.index, region.name, rows, size, block, write=site.verb != "reads")
 
     def landed(self, chunk: Chunk, slot: int, start: int, size: int, barrier: int, phase: int) -> None:
         """A bulk load goes to the shared memory of the block at `slot`."""

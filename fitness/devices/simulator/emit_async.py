@@ -11,6 +11,7 @@ from fitness.devices.simulator.bulk import Sites
 from fitness.devices.simulator.emit_memory import address_parts, check_address, element, items_of, space_of, stored
 from fitness.devices.simulator.faults import unsupported
 from fitness.devices.simulator.ptx import Immediate, Instruction, Operand, Register, Vector, registers_in
+from fitness.devices.simulator.reductions import OPERATIONS, reduction
 from fitness.devices.simulator.writer import Writer, register_dtype
 
 
@@ -118,9 +119,7 @@ def wait(writer: Writer, ins: Instruction, following: int, live: list[str]) -> N
 
 # ---------------------------------------------------------------- bulk copies
 
-_UNKNOWN_BULK = frozenset(
-    {"reduce", "cp_mask", "im2col", "im2col_no_offs", "im2col::w", "tile::gather4", "tile::scatter4"}
-)
+_UNKNOWN_BULK = frozenset({"cp_mask", "im2col", "im2col_no_offs", "im2col::w", "tile::gather4", "tile::scatter4"})
 
 
 def _copy(writer: Writer, ins: Instruction) -> bool:
@@ -133,23 +132,31 @@ def _copy(writer: Writer, ins: Instruction) -> bool:
         return False
     if _UNKNOWN_BULK & set(op) or any(part.startswith("cta_group") for part in op):
         raise unsupported(f"`{ins.text}`", ins.line)
-    if "commit_group" in op:
-        writer.put("_m.bulk.commit(_c)")
-    elif "wait_group" in op:
-        count = ins.operands[0]
-        if not isinstance(count, Immediate):
-            raise unsupported(f"`{ins.text}`", ins.line)
-        writer.put(f"_m.bulk.wait(_c, {int(count.text, 0)}, {ins.line})")
+    if "commit_group" in op or "wait_group" in op:
+        _bulk_group(writer, ins)
     elif "prefetch" in op:
         if "tensor" in op:
             of, where = _tensor(writer, ins, ins.operands[0])
             name, _ = writer.site(ins, "reads", "global", np.uint64, 2)
             writer.put(f"_m.bulk.prefetch(_c, {of}, {where}, {name})")
+    elif op[1] == "reduce" and "tensor" not in op:
+        _bulk_reduce(writer, ins)
     elif space_of(op) == "global":
         _bulk_store(writer, ins)
     else:
         _bulk_load(writer, ins)
     return True
+
+
+def _bulk_group(writer: Writer, ins: Instruction) -> None:
+    """`cp.async.bulk.commit_group` and `cp.async.bulk.wait_group`."""
+    if "commit_group" in ins.op:
+        writer.put("_m.bulk.commit(_c)")
+        return
+    count = ins.operands[0]
+    if not isinstance(count, Immediate):
+        raise unsupported(f"`{ins.text}`", ins.line)
+    writer.put(f"_m.bulk.wait(_c, {int(count.text, 0)}, {ins.line})")
 
 
 def _tensor(writer: Writer, ins: Instruction, operand: Operand) -> tuple[str, str]:
@@ -170,8 +177,12 @@ def _bulk_sites(
     """(shared address, mbarrier address, name of the sites) of a copy; `far`: verb, space, offset of the other side."""
     load = barrier is not None
     _, far_site = writer.site(ins, far[0], far[1], np.uint64, 2, far[2])
+    far_site.atomic = far[0] == "updates"
     to, offset, mark = address_parts(writer, near, "shared", ins.line)
-    _, near_site = writer.site(ins, "writes" if load else "reads", "shared", np.uint64, 2, offset)
+    reduces = load and ins.op[1] == "reduce"
+    verb = "updates" if reduces else "writes" if load else "reads"
+    _, near_site = writer.site(ins, verb, "shared", np.uint64, 2, offset)
+    near_site.atomic = reduces
     bar, bar_site = "", None
     if barrier is not None:
         bar, bar_offset, bar_mark = address_parts(writer, barrier, "shared", ins.line)
@@ -212,14 +223,40 @@ def _bulk_store(writer: Writer, ins: Instruction) -> None:
         raise unsupported(f"`{ins.text}`", ins.line)
     target, source = ins.operands[:2]
     if "tensor" in ins.op:
+        operation = next((part for part in ins.op if part in OPERATIONS), "") if ins.op[1] == "reduce" else ""
         to, where = _tensor(writer, ins, target)
-        of, _, sites = _bulk_sites(writer, ins, ("writes", "global", 0), source, None)
-        writer.put(f"_m.bulk.tensor_store(_c, {to}, {where}, {of}, {sites})")
+        verb = "updates" if operation else "writes"
+        of, _, sites = _bulk_sites(writer, ins, (verb, "global", 0), source, None)
+        writer.put(f"_m.bulk.tensor_store(_c, {to}, {where}, {of}, {sites}, {operation!r})")
         return
     to, offset, _ = address_parts(writer, target, "global", ins.line)
     of, _, sites = _bulk_sites(writer, ins, ("writes", "global", offset), source, None)
     count = writer.value(ins.operands[2], "u32", ins.line)
     writer.put(f"_m.bulk.store(_c, {to}, {of}, {count}, {sites})")
+
+
+def _bulk_reduce(writer: Writer, ins: Instruction) -> None:
+    """`cp.reduce.async.bulk` from shared memory to that of the cluster or to global memory."""
+    shared = space_of(ins.op) == "shared"
+    operation = next((part for part in ins.op if part in OPERATIONS), "")
+    found = reduction(operation, ins.op[-1], shared=shared) if operation else None
+    if found is None or len(ins.operands) < 3 or (ins.op[-1] in ("f16", "bf16") and _flushes(ins, operation)):
+        raise unsupported(f"`{ins.text}`", ins.line)
+    target, source, size, *rest = ins.operands
+    count, combined = writer.value(size, "u32", ins.line), writer.function(found)
+    if shared:
+        of, offset, _ = address_parts(writer, source, "shared", ins.line)
+        to, bar, sites = _bulk_sites(writer, ins, ("reads", "shared", offset), target, rest[0])
+        writer.put(f"_m.bulk.load(_c, {to}, {of}, {count}, {bar}, None, {sites}, {combined})")
+        return
+    to, offset, _ = address_parts(writer, target, "global", ins.line)
+    of, _, sites = _bulk_sites(writer, ins, ("updates", "global", offset), source, None)
+    writer.put(f"_m.bulk.store(_c, {to}, {of}, {count}, {sites}, {combined})")
+
+
+def _flushes(ins: Instruction, operation: str) -> bool:
+    """Sums of halves exist as `.noftz` only."""
+    return operation == "add" and "noftz" not in ins.op
 
 
 # ---------------------------------------------------------------- asynchronous stores and reductions

@@ -304,11 +304,12 @@ class Objects:
 
     # ---- asynchronous operations
 
-    def transacted(self, slot: int, offset: int, size: int, line: int, tick: tuple[int, int] | None = None) -> None:
-        """`complete_tx` of an asynchronous copy of `size` bytes; `tick`: pseudo warp and clock of the copy."""
+    def transacted(self, slot: int, offset: int, size: int, line: int, *ticks: tuple[int, int] | None) -> None:
+        """`complete_tx` of an asynchronous copy of `size` bytes; `ticks`: pseudo warp and clock of its accesses."""
         barrier = self._barriers[offset]
-        if tick is not None and barrier.heard is not None:
-            self.machine.races.ordered_anew().landed(*tick, slot, barrier.heard)
+        for tick in ticks:
+            if tick is not None and barrier.heard is not None:
+                self.machine.races.ordered_anew().landed(*tick, slot, barrier.heard)
         barrier.tx[slot] -= size
         left = int(barrier.tx[slot])
         if abs(left) > MOST:
