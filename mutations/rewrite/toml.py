@@ -99,6 +99,15 @@ def add_constraint(source: str, constraint: str) -> str:
     return set_top(source, "constraints", f"[{', '.join([*items, json.dumps(constraint)])}]")
 
 
+def replace_in(source: str, keys: Sequence[str], old: str, new: str) -> str:
+    """Replace a text in the values of some keys, in whatever table they stand."""
+    header, code = _split(source)
+    for key in keys:
+        pattern = re.compile(rf"^([ \t]*{key}[ \t]*=[ \t]*)({_VALUE})", re.MULTILINE)
+        header = pattern.sub(lambda match: match[1] + match[2].replace(old, new), header)
+    return header + code
+
+
 def strings(values: Sequence[str]) -> str:
     """A TOML list of strings."""
     return f"[{', '.join(json.dumps(value) for value in values)}]"

@@ -44,7 +44,7 @@ def test_every_rule_gets_its_turn() -> None:
         reply = Rewrite().propose(parents, context(TASKS["csr"], seed=seed))
         assert isinstance(reply, Proposal)
         used.add(reply.reason.partition(":")[0])
-    assert used == set(RULES) - {"interchange"}  # the seed has no nested loops
+    assert used == set(RULES) - {"interchange", "padding", "double_buffer"}  # no nested loops, no tiles in the seed
 
 
 def test_a_kernel_without_a_place_is_refused() -> None:
