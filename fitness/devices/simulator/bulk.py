@@ -376,7 +376,7 @@ class Bulk:
         """
         assert sites.barrier is not None
         line, mbarriers, window = sites.barrier.line, self.machine.mbarriers, self.memory.windows["shared"]
-        mbarriers.known(*barrier, one, sites.barrier)
+        mbarriers.known(*barrier, one, sites.barrier, proxy=True)
         index = (slot * window.stride + offsets) // _CHUNK
         if self.machine.counting is not None:
             phase = mbarriers.phase(*barrier)

@@ -128,8 +128,8 @@ class Clusters:
 
     # ---- the barrier
 
-    def arrive(self, context: Context, line: int) -> None:
-        """`barrier.cluster.arrive`.
+    def arrive(self, context: Context, line: int, *, relaxed: bool = False) -> None:
+        """`barrier.cluster.arrive`; `relaxed`: it releases nothing.
 
         Raises:
             Stop: a thread arrives twice without waiting.
@@ -139,6 +139,8 @@ class Clusters:
         if again.any():
             message = f"{self.memory.where(context, lanes[int(np.argmax(again))])} arrives twice at the cluster barrier"
             raise Stop("fault", finding("barrier_divergence", message + " without waiting in between", line))
+        if not relaxed:
+            self.machine.mbarriers.fence(context, proxy=False, cluster=True)
         self._open[lanes] = self._arrived[lanes] = True
         self._phase_of[lanes] = self._phase[self._cluster(context)]
         self._complete()

@@ -342,7 +342,7 @@ def _cluster_barrier(writer: Writer, ins: Instruction) -> bool:
     """`barrier.cluster.arrive`; the waiting form ends a basic block."""
     if ins.op[1:3] != ("cluster", "arrive"):
         return False
-    writer.put(f"_m.clusters.arrive(_c, {ins.line})")
+    writer.put(f"_m.clusters.arrive(_c, {ins.line}, relaxed={'relaxed' in ins.op})")
     return True
 
 

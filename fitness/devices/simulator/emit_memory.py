@@ -30,14 +30,26 @@ def emit(writer: Writer, ins: Instruction) -> bool:
         Stop: the instruction is of this family but not modelled.
     """
     if ins.op[0] in _NOTHING:
-        if ins.op[:3] == ("fence", "proxy", "async") or ins.op[1:2] == ("proxy.async",):
-            writer.put("if _m.proxies is not None: _m.proxies.fence(_c)")
+        _fence(writer, ins.op)
         return True
     form = _FORMS.get(ins.op[0])
     if form is None:
         return False
     form(writer, ins)
     return True
+
+
+def _fence(writer: Writer, op: tuple[str, ...]) -> None:
+    """What the race detector learns of fences: who sees plain stores and initialised mbarriers from now on."""
+    if op[0] not in ("fence", "membar"):
+        return
+    if op[1:3] == ("proxy", "async"):
+        writer.put("if _m.proxies is not None: _m.proxies.fence(_c)")
+        writer.put("_m.mbarriers.fence(_c, proxy=True, cluster=False)")
+    elif op[1] == "mbarrier_init":
+        writer.put("_m.mbarriers.fence(_c, proxy=True, cluster=True)")
+    elif {"cluster", "gpu", "sys", "gl"} & set(op):
+        writer.put("_m.mbarriers.fence(_c, proxy=False, cluster=True)")
 
 
 def space_of(op: tuple[str, ...]) -> str:

@@ -24,6 +24,9 @@ Counts = NDArray[np.int64]
 
 MOST = (1 << 20) - 1
 """Largest count of arrivals and of transactions, bytes (PTX ISA, "Contents of the mbarrier object")."""
+_FENCE = (
+    "Let the thread that initialises it execute fence.mbarrier_init.release.cluster before the barrier that follows."
+)
 _SEAL = np.uint64(0xB4221E2EB4221E2E)
 
 
@@ -35,16 +38,18 @@ class Barrier:
         valid: initialised. expected: arrivals of a phase. pending: of the present one. tx: transactions it still
             awaits. phase: number of the present phase. landing: what is in flight, by block.
         born: (block epoch, lane) of the initialisation, to see that the other threads were told of it.
+        published: a release at cluster scope or above has followed; proxied: a fence the async proxy respects has.
     """
 
     blocks: int
     landing: dict[int, list[Callable[[], None]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.valid: NDArray[np.bool_] = np.zeros(self.blocks, dtype=bool)
+        self.valid, self.published, self.proxied = (np.zeros(self.blocks, dtype=bool) for _ in range(3))
         self.expected, self.pending, self.tx, self.phase, self.born_epoch, self.born_lane = (
             np.zeros(self.blocks, dtype=np.int64) for _ in range(6)
         )
+        self.born_line = 0
         self.heard: Any = None  # vector clocks: what those who have arrived knew (blocks, columns)
         self.told: Any = None  # the same at the end of the last phase
 
@@ -97,6 +102,7 @@ class Objects:
             message = f"{who} uses the mbarrier at byte {offset} of shared memory, which {what}: `{site.text}`"
             raise Stop("fault", finding("mbarrier", message, site.line))
         self._check_born(barrier, slots, offset, context, site)
+        self._check_published(barrier, slots, offset, context, site)
         return barrier
 
     def _check_born(self, barrier: Barrier, slots: Slots, offset: int, context: Context, site: Site) -> None:
@@ -112,6 +118,49 @@ class Objects:
                 f"{who} uses the mbarrier at byte {offset} of shared memory with no barrier since it was initialised"
             )
             self.memory.findings.add("race", message, site.line, "mbarrier")
+
+    def _check_published(self, barrier: Barrier, slots: Slots, offset: int, context: Context, site: Site) -> None:
+        """Other blocks may use an mbarrier only after its initialisation has been released to the cluster."""
+        if self.machine.races is None or context.chunk.cluster_size == 1 or barrier.published[slots].all():
+            return
+        own = context.lanes // context.chunk.stride
+        early = (own != slots) & ~barrier.published[slots] if slots.size == own.size else np.zeros(0, dtype=bool)
+        if early.any():
+            who = self.memory.where(context, context.lanes[int(np.argmax(early))])
+            message = (
+                f"{who} uses at line {site.line} the mbarrier at byte {offset} of another block, whose initialisation "
+                "was not released to the cluster"
+            )
+            self.memory.findings.add("race", message, barrier.born_line, "mbarrier_init", suggestion=_FENCE)
+
+    def _check_proxied(self, slot: int, offset: int, context: Context, site: Site) -> None:
+        """Bulk copies count through the async proxy, which sees an initialisation after a fence only."""
+        barrier = self._barriers[offset]
+        if self.machine.races is None or barrier.proxied[slot]:
+            return
+        who = self.memory.where(context, context.lanes[0])
+        message = f"a bulk copy of {who} counts at line {site.line} at the mbarrier at byte {offset} of shared memory, "
+        message += "whose initialisation no fence made visible to the async proxy"
+        self.memory.findings.add("race", message, barrier.born_line, "mbarrier_init", "warning", _FENCE)
+
+    def fence(self, context: Context, *, proxy: bool, cluster: bool) -> None:
+        """A fence (or a releasing arrival) of these lanes: what mbarriers they have initialised become visible.
+
+        Args:
+            context: lanes. Those of a block that has met at a barrier since also speak for the one that initialised.
+            proxy: to the async proxy.
+            cluster: to the other blocks of the cluster.
+        """
+        races = self.machine.races
+        if races is None or not self._barriers:
+            return
+        here = np.zeros(context.chunk.blocks.size, dtype=bool)
+        here[context.slot] = True
+        for barrier in self._barriers.values():
+            told = here & (barrier.born_epoch != races.epochs)
+            told |= np.isin(barrier.born_lane, context.lanes)
+            barrier.proxied |= told & proxy
+            barrier.published |= told & cluster
 
     # ---- life
 
@@ -139,6 +188,8 @@ class Objects:
             barrier.valid[mine] = True
             barrier.expected[mine] = barrier.pending[mine] = counts[here]
             barrier.tx[mine] = barrier.phase[mine] = 0
+            barrier.published[mine] = barrier.proxied[mine] = False
+            barrier.born_line = site.line
             clocks = None if self.machine.races is None else self.machine.races.clocks
             if clocks is not None and barrier.heard is None:
                 barrier.heard, barrier.told = clocks.new_barrier(barrier.blocks), clocks.new_barrier(barrier.blocks)
@@ -331,9 +382,11 @@ class Objects:
         barrier.pending[slot] -= count
         self._settle(barrier, np.array([slot]))
 
-    def known(self, slot: int, offset: int, context: Context, site: Site) -> None:
-        """Check that an mbarrier is there (as the operations above do)."""
+    def known(self, slot: int, offset: int, context: Context, site: Site, *, proxy: bool = False) -> None:
+        """Check that an mbarrier is there (as the operations above do); `proxy`: for the async proxy."""
         self._known(np.full(context.n, slot), offset, context, site)
+        if proxy:
+            self._check_proxied(slot, offset, context, site)
 
     def phase(self, slot: int, offset: int) -> int:
         """Number of the present phase."""

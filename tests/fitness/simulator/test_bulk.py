@@ -86,6 +86,17 @@ def test_missing_waits_are_found(removed: str, found: str) -> None:
     assert found in kinds(execution)
 
 
+def test_a_missing_fence_after_the_initialisation_is_a_warning() -> None:
+    """A card was seen to run without it; the PTX ISA promises nothing then."""
+    execution, got, expected = pipeline(PIPELINE.replace("fence_mbarrier_init();", ""))
+    np.testing.assert_array_equal(got, expected)
+    (finding,) = execution.findings
+    assert (finding.kind, finding.severity) == ("race", "warning")
+    assert "fence.mbarrier_init" in finding.suggestion
+    assert finding.line
+    clean(pipeline(PIPELINE.replace("fence_mbarrier_init();", "fence_proxy_async();"))[0])
+
+
 def test_too_few_bytes_announced() -> None:
     execution, _, _ = pipeline(PIPELINE.replace("&full[s], 1024)", "&full[s], 1040)"))
     assert kinds(execution) == {"deadlock"}
@@ -99,6 +110,7 @@ extern "C" __global__ void copy(const float* x, float* y, int to, int from, int 
   __shared__ alignas(8) uint64_t full;
   if (threadIdx.x == 0) {
     mbarrier_init(&full, 1);
+    fence_mbarrier_init();
     mbarrier_arrive_expect_tx(&full, bytes);
     bulk_load(tile + to, x + from, bytes, &full);
   }

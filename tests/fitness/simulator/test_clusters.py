@@ -170,3 +170,28 @@ def test_sampled_clusters_run_whole() -> None:
     written = execution.written["y"].reshape(-1, 12).all(axis=1)
     np.testing.assert_array_equal(np.flatnonzero(written), [1, 5, 26, 30])
     np.testing.assert_array_equal(execution.outputs["y"].reshape(-1, 12)[[1, 5, 26, 30], 3], [0, 1, 0, 1])
+
+
+RELAXED = 'asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); cluster_wait();'
+
+
+@pytest.mark.parametrize(
+    ("fence", "sync", "found"),
+    [
+        ("fence_mbarrier_init();", RELAXED, set()),
+        ("", "cluster_arrive(); cluster_wait();", set()),
+        ('asm volatile("fence.acq_rel.cluster;" ::: "memory");', RELAXED, set()),
+        ('asm volatile("fence.acq_rel.cta;" ::: "memory");', RELAXED, {"race"}),
+        ("", RELAXED, {"race"}),
+    ],
+)
+def test_other_blocks_see_an_mbarrier_once_its_initialisation_is_released(
+    fence: str, sync: str, found: set[str]
+) -> None:
+    source = REMOTE.replace("fence_mbarrier_init();", fence).replace("cluster_arrive(); cluster_wait();", sync, 1)
+    x = floats(6 * 8)
+    execution = run(source, launch("gather", 8, 32, "x", "y", cluster=4), {"x": x}, {"y": np.zeros(12, "f4")})
+    assert kinds(execution) == found
+    np.testing.assert_allclose(execution.outputs["y"], x.reshape(12, 4).sum(axis=1), rtol=1e-5)
+    if found:
+        assert "fence.mbarrier_init" in execution.findings[0].suggestion

@@ -27,6 +27,7 @@ extern "C" __global__ void load(const __grid_constant__ TensorMap map, float* y,
   if (threadIdx.x == 0) {
     prefetch_tensormap(&map);
     mbarrier_init(&full, 1);
+    fence_mbarrier_init();
     mbarrier_arrive_expect_tx(&full, BYTES);
     COPY
   }
