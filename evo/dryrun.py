@@ -11,10 +11,12 @@ from evo.evaluator import Evaluator
 from evo.experiment import Experiment
 from evo.observer import SeedNote
 from evo.progress import shape_text, time_text
-from evo.seeding import baseline_kernel, starting_seeds
+from evo.seeding import baseline_kernel, refusal, starting_seeds, why_not
+from evo.starting import check_budget
 from fitness.gpu import Gpu
 from fitness.kernel import Kernel
 from fitness.outcome import Outcome, Timed, Timing
+from mutations.operator import Library
 
 SMALL_HEADROOM = 1.2
 """Below this factor between baseline and floor there is little for a search to find."""
@@ -35,7 +37,9 @@ class Forecast:
     Attributes:
         gpu: the card whose time is modelled; seeds: kept and judged; dropped: not kept, and why.
         baseline: its name; timings: its times, with the floors.
-        candidates: the run would judge at most; seconds: it would take about, from the seeds' rate.
+        candidates: the run would judge at most; seconds: it would take at the rate of the seeds, whose lists of
+            small runs are longer than those of children.
+        refusal: why the run would end with its seeds; None if it would go on.
     """
 
     gpu: Gpu
@@ -45,6 +49,7 @@ class Forecast:
     timings: tuple[Timing, ...]
     candidates: int
     seconds: float
+    refusal: str | None = None
 
     @property
     def headroom(self) -> float:
@@ -52,30 +57,40 @@ class Forecast:
         return 1 / merit.floor_fraction(self.timings)
 
 
-def forecast(experiment: Experiment, gpu: Gpu, pool: Evaluator) -> Forecast:
-    """Judge the seeds and the baseline, and nothing else.
+def forecast(experiment: Experiment, gpu: Gpu, pool: Evaluator, library: Library | None = None) -> Forecast:
+    """Judge the seeds and the baseline, as the run would, and nothing else.
+
+    Args:
+        experiment: what would be searched.
+        gpu: the card.
+        pool: open.
+        library: where "archive:similar" in `task.seeds` looks.
 
     Raises:
         EvoError: no usable seed, or a baseline that is not valid.
     """
     task = experiment.checked_task
-    seeds, notes = starting_seeds(task, arch=gpu.arch)
+    seeds, notes = starting_seeds(task, library, arch=gpu.arch)
+    check_budget(experiment, seeds)
     baseline = baseline_kernel(task)
     kernels: list[tuple[int, Kernel]] = [(n, seed.kernel) for n, seed in enumerate((*seeds, baseline))]
     started = time.monotonic()
-    outcomes = dict(pool.judge(task, kernels))
+    outcomes = dict(pool.judge(task, kernels, full=True))
     seconds_each = (time.monotonic() - started) / len(kernels)
     timed = outcomes[len(seeds)]
     if not isinstance(timed, Timed):
-        why = timed.findings[0].message if timed.findings else timed.kind
-        raise BaselineError(f"baseline {baseline.name} is not valid here: {why}", "name another one: task.baseline")
+        raise BaselineError(
+            f"baseline {baseline.name} is not valid here: {why_not(timed)}", "name another one: task.baseline"
+        )
     candidates = planned(experiment, len(seeds))
     seconds = candidates * seconds_each
     if experiment.budget.minutes is not None:
         seconds = min(seconds, 60 * experiment.budget.minutes)
     verdicts = tuple(SeedVerdict(seed.name, outcomes[n]) for n, seed in enumerate(seeds))
     dropped = tuple(note for note in notes if note.dropped is not None)
-    return Forecast(gpu, verdicts, dropped, baseline.name, timed.timings, candidates, seconds)
+    refused = refusal([(verdict.name, verdict.outcome) for verdict in verdicts])
+    why = None if refused is None else str(refused)
+    return Forecast(gpu, verdicts, dropped, baseline.name, timed.timings, candidates, seconds, why)
 
 
 def planned(experiment: Experiment, seeds: int) -> int:
@@ -102,9 +117,11 @@ def forecast_lines(plan: Forecast) -> list[str]:
     if plan.headroom < SMALL_HEADROOM:
         lines.append("warning   the headroom is small: a search can gain little here")
     lines.append(
-        f"cost      at most {plan.candidates} candidates, about {plan.seconds / 60:.1f} min;"
+        f"cost      at most {plan.candidates} candidates, up to {plan.seconds / 60:.1f} min at the rate of the seeds;"
         " tokens and money only where a model is asked"
     )
+    if plan.refusal is not None:
+        lines.append(f"refused   {plan.refusal}")
     return lines
 
 
@@ -113,8 +130,7 @@ def _seed_line(seed: SeedVerdict) -> str:
     if isinstance(outcome, Timed):
         times = ", ".join(time_text(timing.time_us) for timing in outcome.timings)
         return f"seed      {seed.name}: {times}"
-    why = outcome.findings[0].message if outcome.findings else ""
-    return f"seed      {seed.name}: not valid, {outcome.kind} at gate {outcome.stage.name.lower()}: {why}"
+    return f"seed      {seed.name}: not valid, {why_not(outcome)}"
 
 
 def forecast_json(plan: Forecast) -> dict[str, object]:
@@ -139,4 +155,5 @@ def forecast_json(plan: Forecast) -> dict[str, object]:
         "dropped": [{"name": note.name, "why": note.dropped} for note in plan.dropped],
         "candidates": plan.candidates,
         "minutes": plan.seconds / 60,
+        "refusal": plan.refusal,
     }

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from evo.archive import Entry, Refused
 from evo.observer import Stage
 from evo.session import Session
+from evo.sharing import Found
 from fitness.kernel import Kernel
 from fitness.outcome import Cost, Gate, Outcome
 from mutations.operator import Candidate, Plan
@@ -74,9 +75,11 @@ class _Round:
         self._incumbent_us = incumbent_us
         self._full = full
         self._waiting: dict[int, list[int]] = {}
+        self._known_keys: dict[int, str] = {}
 
     def run(self) -> None:
-        keys = self._prepare(self._unseen())
+        keys = self._prepare(self._uncompiled(self._unseen()))
+        keys |= self._known_keys
         owners: dict[str, int] = {}
         own = []
         for n in sorted(keys):
@@ -86,7 +89,7 @@ class _Round:
                 own.append(n)
             else:
                 self._reuse(n, first)
-        self._judge(own, keys)
+        self._judge(self._unjudged(own, keys), keys)
 
     def _unseen(self) -> list[int]:
         """Numbers whose exact kernel is new to the run; the others reuse the first one's verdict."""
@@ -99,16 +102,43 @@ class _Round:
                 self._reuse(n, first)
         return unseen
 
+    def _uncompiled(self, numbers: Sequence[int]) -> list[int]:
+        """Numbers whose kernel no other run of this command has compiled; the others have their key or verdict."""
+        left = []
+        for n in numbers:
+            kernel = self._candidates[n].kernel
+            key = self._session.shared.code_key(kernel)
+            if key is not None:
+                self._known_keys[n] = key
+            elif not self._shared(n, kernel.id):
+                left.append(n)
+        return left
+
+    def _unjudged(self, numbers: Sequence[int], keys: dict[int, str]) -> list[int]:
+        """Numbers whose code no other run of this command has had judged."""
+        return [n for n in numbers if not self._shared(n, keys[n])]
+
+    def _shared(self, n: int, name: str) -> bool:
+        """Give n the verdict of another run, if there is one."""
+        session = self._session
+        found = session.shared.verdict(name, run_id=session.run_id, full=self._full, incumbent_us=self._incumbent_us)
+        if found is not None:
+            self._settle(n, dataclasses.replace(found.outcome, cost=Cost()), shared=found)
+        return found is not None
+
     def _prepare(self, numbers: Sequence[int]) -> dict[int, str]:
         """Code keys of the kernels that compile; the others have their verdict."""
         session = self._session
         session.stage(Stage.PREPARE, len(numbers))
         keys = {}
         for n, result in session.pool.prepare(session.task, self._jobs(numbers), stop=self._out_of_time):
+            kernel = self._candidates[n].kernel
             if isinstance(result, Outcome):
+                self._share(n, kernel.id, result)
                 self._settle(n, result)
             else:
                 keys[n] = result.code_key
+                session.shared.prepared(kernel, result.code_key)
                 session.step()
         self._check_time(len(keys) + sum(n in session.judged for n in numbers) < len(numbers))
         return keys
@@ -120,8 +150,15 @@ class _Round:
         for n, outcome in session.pool.judge(
             session.task, jobs, Gate.TIMING, self._incumbent_us, full=self._full, stop=self._out_of_time
         ):
-            self._settle(n, dataclasses.replace(outcome, code_key=keys[n]))
+            judged = dataclasses.replace(outcome, code_key=keys[n])
+            self._share(n, keys[n], judged)
+            self._settle(n, judged)
         self._check_time(any(n not in session.judged for n in numbers))
+
+    def _share(self, n: int, name: str, outcome: Outcome) -> None:
+        """Let other runs of this command know a verdict."""
+        session = self._session
+        session.shared.judged(name, outcome, full=self._full, run_id=session.run_id, what=str(n))
 
     def _out_of_time(self) -> bool:
         """Asked by the pool while it waits, so that no hanging worker holds a run beyond its time."""
@@ -148,13 +185,13 @@ class _Round:
                 first if known.reused_from is None else known.reused_from,
             )
 
-    def _settle(self, n: int, outcome: Outcome, reused_from: int | None = None) -> None:
+    def _settle(self, n: int, outcome: Outcome, reused_from: int | None = None, shared: Found | None = None) -> None:
         """Record a verdict and those that wait for it.
 
         Raises:
             OutOfTimeError: a time budget ran out.
         """
-        self._session.verdict(self._candidates[n], outcome, reused_from)
+        self._session.verdict(self._candidates[n], outcome, reused_from, shared)
         for waiting in self._waiting.pop(n, []):
             self._reuse(waiting, n)
         kind = self._session.budget.exhausted_time()

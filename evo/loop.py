@@ -15,7 +15,7 @@ from evo import confirm, resuming, starting
 from evo.archive import Archive, Entry
 from evo.archive.lock import run_lock
 from evo.budget import Budget
-from evo.errors import ArchiveError, BaselineError, EvoError, SeedError
+from evo.errors import ArchiveError, BaselineError, EvoError
 from evo.evaluator import Evaluator, VendorTimes
 from evo.experiment import Experiment
 from evo.generation import OutOfTimeError, enter_all, judge_all
@@ -30,13 +30,14 @@ from evo.observer import Observer, RunInfo, RunSummary, Silent, Stage, Status
 from evo.pause import AskedError, Pauses
 from evo.propose import load_operators, propose, shares
 from evo.search import INJECTED, Search, Settings
-from evo.seeding import SIMILAR_PREFIX, Seed, baseline_kernel
+from evo.seeding import Seed, baseline_kernel, refusal, why_not
 from evo.session import Session
+from evo.sharing import Shared
 from evo.starting import Start
 from evo.summary import summarise
 from evo.tally import timings_of
 from fitness import gpu as gpus
-from fitness.outcome import Gate, LaunchFailed, Outcome, Timed, TimedOut, Timing, Unsupported
+from fitness.outcome import Gate, Timed, Timing
 from mutations.llm.recording import ReplayError
 from mutations.operator import Candidate, Context, Operator, Plan
 
@@ -67,6 +68,7 @@ def run_experiment(
     replay: str | None = None,
     connection: Connection | None = None,
     notes: Sequence[str] = (),
+    shared: Shared | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> RunSummary:
     """Run an experiment to its end, resume its latest unfinished run, or replay one.
@@ -80,6 +82,7 @@ def run_experiment(
         replay: id of a run to repeat with its recorded answers; nothing is sent.
         connection: models that can be asked; None: built-in operators only.
         notes: of a person, for the prompts from now on.
+        shared: verdicts of other runs of the same command, to which those of this one are added.
         clock: seconds, monotonic (it may end a run, nothing else).
 
     Returns:
@@ -102,7 +105,9 @@ def run_experiment(
     with run_lock(archive.path, start.record.id), terminable():
         earlier_s = resuming.earlier_s(archive, start.record.id)
         limits = experiment.budget if replay is None else experiment.budget.model_copy(update={"minutes": None})
-        session = Session(experiment, archive, start.record, pool, observer, Budget(limits, clock, earlier_s))
+        scope = shared.scope(experiment, pool.device) if shared is not None else None
+        budget = Budget(limits, clock, earlier_s)
+        session = Session(experiment, archive, start.record, pool, observer, budget, scope)
         recorded = Recorded(archive, replay or start.record.id, replay=replay is not None)
         proposer = Proposer(session, gpus.load(start.record.gpu), connection, recorded, notes)
         return _Run(session, start, baseline, operators, proposer).execute()
@@ -213,11 +218,17 @@ class _Run:
     def _judged_baseline(self) -> Timed:
         session = self._session
         session.stage(Stage.BASELINE, 1)
-        jobs = [(BASELINE_N, self._baseline.kernel)]
-        ((_, outcome),) = session.pool.judge(session.task, jobs, Gate.TIMING, None, full=True)
+        name, run_id = f"baseline {self._baseline.kernel.id}", session.run_id
+        found = session.shared.verdict(name, run_id=run_id, full=True, incumbent_us=None)
+        if found is None:
+            jobs = [(BASELINE_N, self._baseline.kernel)]
+            ((_, outcome),) = session.pool.judge(session.task, jobs, Gate.TIMING, None, full=True)
+            session.shared.judged(name, outcome, full=True, run_id=run_id, what="baseline")
+        else:
+            outcome = found.outcome
         if not isinstance(outcome, Timed):
             raise BaselineError(
-                f"baseline {self._baseline.name} is not usable here: {_why(outcome)}",
+                f"baseline {self._baseline.name} is not usable here: {why_not(outcome)}",
                 "name another kernel in task.baseline",
             )
         session.step()
@@ -300,18 +311,13 @@ class _Run:
             SeedError: a wrong seed, or none that is valid.
         """
         judged = [self._session.judged[n] for n in range(len(self._start.seeds)) if n in self._session.judged]
-        for entry in judged:
-            outcome = entry.outcome
-            if isinstance(outcome, Timed):
-                continue
-            name = resuming.seed_name(entry.candidate.reason)
-            if not isinstance(outcome, Unsupported | LaunchFailed | TimedOut) and not name.startswith(SIMILAR_PREFIX):
-                raise SeedError(
-                    f"seed {name} fails: {_why(outcome)}", "correct it or take it out of task.seeds, then start anew"
-                )
-            self._session.event("seed_failed", {"seed": name, "outcome": outcome.kind, "why": _why(outcome)})
-        if not self._session.ranking():
-            raise SeedError(f"no seed is valid on this device ({_why(judged[0].outcome)})", "name others in task.seeds")
+        verdicts = [(resuming.seed_name(entry.candidate.reason), entry.outcome) for entry in judged]
+        refused = refusal(verdicts)
+        if refused is not None:
+            raise refused
+        for name, outcome in verdicts:
+            if not isinstance(outcome, Timed):
+                self._session.event("seed_failed", {"seed": name, "outcome": outcome.kind, "why": why_not(outcome)})
 
     def _target_reached(self) -> bool:
         """True once a confirmed candidate reaches the target; refuted ones leave the search."""
@@ -371,12 +377,3 @@ class _Run:
             state=session.tally.state(),
             generations=self._search.stats,
         )
-
-
-def _why(outcome: Outcome) -> str:
-    """A failure in one phrase: kind, gate, line, message."""
-    errors = [finding for finding in outcome.findings if finding.severity == "error"] or list(outcome.findings)
-    if not errors:
-        return f"{outcome.kind} at {outcome.stage.name.lower()}"
-    line = f", line {errors[0].line}" if errors[0].line is not None else ""
-    return f"{outcome.kind} at {outcome.stage.name.lower()}{line}: {errors[0].message}"

@@ -130,6 +130,7 @@ class State:
         best: fastest valid so far.
         elapsed_s: seconds of this session; per_minute: judged candidates of this session per minute.
         budget: every budget, used and left.
+        shared: verdicts taken from another run of the same command.
     """
 
     generation: int
@@ -148,6 +149,7 @@ class State:
     elapsed_s: float
     per_minute: float
     budget: tuple[BudgetLine, ...]
+    shared: int = 0
 
 
 @dataclass(frozen=True)

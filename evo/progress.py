@@ -99,9 +99,10 @@ def state_lines(state: State, clock: str) -> list[str]:
     doing = _DOING[state.stage]
     if state.stage_total:
         doing += f" {state.stage_done}/{state.stage_total}"
+    shared = f"shared {state.shared}, " if state.shared else ""
     return [
         f"generation {state.generation}/{state.generations}, {doing}",
-        f"judged {state.judged}, valid {state.valid}, duplicates {state.duplicates}, refused {state.refused}; "
+        f"judged {state.judged}, valid {state.valid}, duplicates {state.duplicates}, {shared}refused {state.refused}; "
         f"failed: {failures_text(state.failed)}",
         best_text(state, clock),
         f"{state.per_minute:.0f} per minute; left: {budget_text(state.budget)}",

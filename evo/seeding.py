@@ -11,6 +11,7 @@ from evo.errors import BaselineError, SeedError
 from evo.observer import SeedNote
 from fitness.kernel import Kernel, KernelError, load_kernel
 from fitness.kernel_fit import arch_violation
+from fitness.outcome import LaunchFailed, Outcome, Timed, TimedOut, Unsupported
 from fitness.task import Task
 from mutations.operator import Judged, Library
 
@@ -59,6 +60,32 @@ def starting_seeds(
         dropped = "; ".join(f"{note.name}: {note.dropped}" for note in notes) or "the list is empty"
         raise SeedError(f"task.seeds gives no kernel to start from ({dropped})", 'for example seeds = ["spmm/nm24_*"]')
     return tuple(kept.values()), tuple(notes)
+
+
+def refusal(judged: Sequence[tuple[str, Outcome]]) -> SeedError | None:
+    """Why a run cannot go on from its seeds, given their verdicts by name; None if it can.
+
+    One that is wrong ends it. One that this card or simulator cannot run is left behind, and so is one from the
+    archive, as long as another is valid.
+    """
+    for name, outcome in judged:
+        left_behind = isinstance(outcome, Timed | Unsupported | LaunchFailed | TimedOut)
+        if not left_behind and not name.startswith(SIMILAR_PREFIX):
+            why = why_not(outcome)
+            return SeedError(f"seed {name} fails: {why}", "correct it or take it out of task.seeds, then start anew")
+    if not any(isinstance(outcome, Timed) for _, outcome in judged):
+        why = why_not(judged[0][1]) if judged else "there is none"
+        return SeedError(f"no seed is valid on this device ({why})", "name others in task.seeds")
+    return None
+
+
+def why_not(outcome: Outcome) -> str:
+    """A failure in one phrase: kind, gate, line, message."""
+    errors = [finding for finding in outcome.findings if finding.severity == "error"] or list(outcome.findings)
+    if not errors:
+        return f"{outcome.kind} at {outcome.stage.name.lower()}"
+    line = f", line {errors[0].line}" if errors[0].line is not None else ""
+    return f"{outcome.kind} at {outcome.stage.name.lower()}{line}: {errors[0].message}"
 
 
 def baseline_kernel(task: Task) -> Seed:

@@ -12,10 +12,14 @@ from evo.experiment import Experiment
 from evo.ledger import RunLedger
 from evo.merit import fitness_us
 from evo.observer import Confirmation, Observer, Stage
+from evo.sharing import Found, Scope
 from evo.tally import Tally
 from fitness.outcome import Outcome, Timing
 from fitness.task import Task
 from mutations.operator import Candidate, Judged, Plan
+
+SHARED = "shared"
+"""Kind of the event that says from which run a verdict was taken."""
 
 
 class Session:
@@ -23,6 +27,7 @@ class Session:
 
     Attributes:
         experiment, task, archive, record, pool, observer: what the run works on and with.
+        shared: verdicts of other runs on the same task, and theirs of this one.
         budget, tally, ledger: of the whole run, earlier sessions included.
         entries: n -> candidate or refusal, told so far. judged: n -> verdict, known so far.
         baseline: (name, times), once known. confirmations: n -> verdict of gate 8, in use so far.
@@ -36,6 +41,7 @@ class Session:
         pool: Evaluator,
         observer: Observer,
         budget: Budget,
+        shared: Scope | None = None,
     ) -> None:
         self.experiment = experiment
         self.task: Task = experiment.checked_task
@@ -44,6 +50,7 @@ class Session:
         self.pool = pool
         self.observer = observer
         self.budget = budget
+        self.shared = shared or Scope()
         self.tally = Tally(experiment.search.generations, budget)
         self.ledger = RunLedger()
         self.entries: dict[int, Entry] = {}
@@ -54,6 +61,7 @@ class Session:
         self._old_entries = {entry.plan.n: entry for entry in archive.entries(record.id)}
         self._old_outcomes = archive.outcomes(record.id)
         self._old_confirmations = archive.confirmations(record.id)
+        self._old_shared = {event.data["n"] for event in archive.events(record.id, SHARED)}
 
     @property
     def run_id(self) -> str:
@@ -115,20 +123,28 @@ class Session:
         """The first candidate known to have this code, or None."""
         return self._codes.get(code_key)
 
-    def verdict(self, candidate: Candidate, outcome: Outcome, reused_from: int | None) -> None:
-        """Take the verdict on a candidate into the run; archived first, then counted, then shown."""
+    def verdict(
+        self, candidate: Candidate, outcome: Outcome, reused_from: int | None, shared: Found | None = None
+    ) -> None:
+        """Take the verdict on a candidate into the run; archived first, then counted, then shown.
+
+        `shared`: where it comes from if another run of this command had it judged; it costs no evaluation then.
+        """
         n = candidate.plan.n
         replayed = n in self._old_outcomes
+        foreign = shared is not None or (replayed and n in self._old_shared)
         if not replayed:
+            if shared is not None:
+                self.archive.add_event(self.run_id, SHARED, {"n": n, "from": shared.where})
             self.archive.add_outcome(self.run_id, n, outcome, reused_from)
         judged = Judged(candidate, outcome, reused_from)
         self.judged[n] = judged
         if reused_from is None and outcome.code_key is not None:
             self._codes.setdefault(outcome.code_key, n)
-        self.budget.settle("evaluations", 1, 1 if reused_from is None else 0)
+        self.budget.settle("evaluations", 1, 1 if reused_from is None and not foreign else 0)
         if self.record.clock == "measured":
             self.budget.spend("gpu_minutes", outcome.cost.evaluate_s / 60)
-        self.tally.judged(judged, replayed=replayed)
+        self.tally.judged(judged, replayed=replayed, shared=foreign)
         if not replayed:
             self.tally.step()
             self.observer.on_judged(judged, self.tally.state())

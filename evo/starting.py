@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from evo import provenance, resuming
@@ -102,9 +103,18 @@ def _fresh_seeds(
     if seedless and not experiment.checked_task.seeds:
         return (), ()
     seeds, notes = starting_seeds(experiment.checked_task, ArchiveLibrary(archive), arch=gpus.load(device.gpu).arch)
+    check_budget(experiment, seeds)
+    return seeds, notes
+
+
+def check_budget(experiment: Experiment, seeds: Sequence[Seed]) -> None:
+    """Refuse a budget that the seeds alone would overdraw.
+
+    Raises:
+        SeedError: it does.
+    """
     limit = experiment.budget.evaluations
     if limit is not None and limit < len(seeds):
         raise SeedError(
             f"budget.evaluations = {limit} does not even cover the {len(seeds)} seeds", "raise it or name fewer seeds"
         )
-    return seeds, notes

@@ -34,6 +34,7 @@ class Tally:
         self._valid = 0
         self._duplicates = 0
         self._evaluations = 0
+        self._shared = 0
         self._failed: Counter[Gate] = Counter()
         self._best: Judged | None = None
         self._best_seed: Judged | None = None
@@ -46,15 +47,17 @@ class Tally:
         """One more item of the stage is done."""
         self._done += 1
 
-    def judged(self, judged: Judged, *, replayed: bool) -> None:
-        """Count a verdict; `replayed` when it comes from the archive."""
+    def judged(self, judged: Judged, *, replayed: bool, shared: bool = False) -> None:
+        """Count a verdict; `replayed` when it comes from the archive, `shared` when from another run."""
         outcome = judged.outcome
         self._judged += 1
         self._replayed += replayed
-        if judged.reused_from is None:
-            self._evaluations += 1
-        else:
+        if judged.reused_from is not None:
             self._duplicates += 1
+        elif shared:
+            self._shared += 1
+        else:
+            self._evaluations += 1
         if not isinstance(outcome, Timed):
             self._failed[outcome.stage] += 1
             return
@@ -94,6 +97,7 @@ class Tally:
             elapsed_s=elapsed_s,
             per_minute=60 * fresh / elapsed_s if elapsed_s > 0 else 0.0,
             budget=self._budget.lines(),
+            shared=self._shared,
         )
 
     def _best_now(self) -> Best | None:

@@ -19,6 +19,7 @@ from evo.cli.experiments import find
 from evo.errors import EvoError
 from evo.experiment import BudgetSection, Experiment
 from evo.gpu_pool import GpuPool
+from evo.ledger import ArchiveLibrary
 from evo.llm.connect import HINT, connect
 from evo.llm.costs import costs_json, costs_line, costs_of
 from evo.loop import run_experiment
@@ -28,6 +29,7 @@ from evo.progress import LiveProgress, PlainProgress, results_table
 from evo.propose import load_operators
 from evo.replaying import first_difference
 from evo.report.folder import write_run_folder
+from evo.sharing import Shared
 from fitness import gpu as gpus
 from fitness.devices import resolve
 from fitness.devices.cuda.available import cards, missing
@@ -66,16 +68,19 @@ def run_all(names: Sequence[str], options: Options) -> int:
         EvoError: anything the user can put right.
     """
     console = Console(stderr=options.as_json, highlight=False)
-    jobs = [load(name, options, console) for name in names]  # all are checked before the first one runs
+    jobs = [load(name, options, console) for name in _each_once(names, console)]  # all, before the first one runs
     results: list[dict[str, object]] = []
     budget = jobs[0].experiment.budget if len(jobs) > 1 else None
     code = 0
+    shared_verdicts = Shared()
     for job in jobs:
         if options.dry_run:
-            results.append(_forecast(job, options, console))
+            plan = _forecast(job, options, console)
+            results.append(dryrun.forecast_json(plan))
+            code = max(code, 1 if plan.refusal else 0)
             continue
         shared = job if budget is None else _with_budget(job, budget)
-        summary, result = _run(shared, options, console)
+        summary, result = _run(shared, options, console, shared_verdicts)
         results.append(result)
         code = max(code, _exit_code(summary))
         if summary.status in ("interrupted", "paused"):
@@ -88,8 +93,20 @@ def run_all(names: Sequence[str], options: Options) -> int:
     if len(results) > 1 and not options.dry_run:
         _print_overview(results, console)
     if options.as_json:
-        click.echo(json.dumps(results[0] if len(names) == 1 else results, indent=2))
+        click.echo(json.dumps(results[0] if len(jobs) == 1 else results, indent=2))
     return code
+
+
+def _each_once(names: Sequence[str], console: Console) -> list[str]:
+    """The names without those of an experiment that is named before."""
+    kept: dict[Path, str] = {}
+    for name in names:
+        path = find(name).path.resolve()
+        if path in kept:
+            line = f"{name} is the same experiment as {kept[path]}; it is run once"
+            console.print(line, markup=False, soft_wrap=True)
+        kept.setdefault(path, name)
+    return list(kept.values())
 
 
 def load(name: str, options: Options, console: Console) -> Job:
@@ -156,16 +173,18 @@ def _pool(job: Job, options: Options) -> Iterator[Pool | GpuPool]:
             yield pool
 
 
-def _forecast(job: Job, options: Options, console: Console) -> dict[str, object]:
-    with _pool(job, options) as pool:
-        plan = dryrun.forecast(job.experiment, gpus.load(job.experiment.device.gpu), pool)
+def _forecast(job: Job, options: Options, console: Console) -> dryrun.Forecast:
+    held = Archive.open(job.archive, readonly=True) if job.archive.exists() else nullcontext()
+    with _pool(job, options) as pool, held as archive:
+        library = None if archive is None else ArchiveLibrary(archive, "")
+        plan = dryrun.forecast(job.experiment, gpus.load(job.experiment.device.gpu), pool, library)
     if not options.as_json:
         for line in dryrun.forecast_lines(plan):
             console.print(line, markup=False, soft_wrap=True)
-    return dryrun.forecast_json(plan)
+    return plan
 
 
-def _run(job: Job, options: Options, console: Console) -> tuple[RunSummary, dict[str, object]]:
+def _run(job: Job, options: Options, console: Console, shared: Shared) -> tuple[RunSummary, dict[str, object]]:
     watcher = _observer(options, console)
     asked = not options.no_llm and options.replay is None
     connection = connect(job.experiment, os.environ, options.model) if asked else None
@@ -180,6 +199,7 @@ def _run(job: Job, options: Options, console: Console) -> tuple[RunSummary, dict
                 replay=options.replay,
                 connection=connection,
                 notes=options.notes,
+                shared=shared,
             )
         folder, files = write_run_folder(archive, summary)
         costs = costs_of(archive, summary.run_id)
@@ -253,6 +273,7 @@ def result_json(summary: RunSummary, archive: Path, folder: Path) -> dict[str, o
         "judged": summary.state.judged,
         "valid": summary.state.valid,
         "duplicates": summary.state.duplicates,
+        "shared": summary.state.shared,
         "failed": {gate.name.lower(): count for gate, count in sorted(summary.state.failed.items()) if count},
         "archive": str(archive),
         "folder": str(folder),
@@ -264,7 +285,8 @@ def _print_overview(results: Sequence[dict[str, object]], console: Console) -> N
     for result in results:
         speedup = result["speedup"]
         text = f"{speedup:.2f}x baseline ({result['clock']})" if isinstance(speedup, float) else "no valid candidate"
-        console.print(f"{result['run']}: {result['status']}, {text}", markup=False, soft_wrap=True)
+        shared = f"; {result['shared']} verdicts shared with the experiments before it" if result["shared"] else ""
+        console.print(f"{result['run']}: {result['status']}, {text}{shared}", markup=False, soft_wrap=True)
 
 
 def _exit_code(summary: RunSummary) -> int:

@@ -139,9 +139,10 @@ def _failures_section(judged: Sequence[Judged], summary: RunSummary) -> str:
         if not one.outcome.valid and errors:
             reasons[(one.outcome.kind, errors[0].kind, errors[0].message)] += 1
     state = summary.state
+    shared = f"{state.shared} taken from another experiment of the same command, " if state.shared else ""
     head = (
         f"{state.judged} judged, {state.valid} valid, {state.duplicates} duplicates by compiled code, "
-        f"{state.refused} plans refused by their operator; failed: {failures_text(state.failed)}."
+        f"{shared}{state.refused} plans refused by their operator; failed: {failures_text(state.failed)}."
     )
     rows = [(count, *reason) for reason, count in reasons.most_common(_FAILURES_SHOWN)]
     return f"{head}\n\n{table(('count', 'verdict', 'finding', 'message'), rows)}" if rows else head

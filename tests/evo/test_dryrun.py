@@ -37,10 +37,10 @@ def test_lines_say_shapes_seeds_baseline_headroom_and_cost() -> None:
         "simulator of H200 (sm_90a); times are modelled",
         "M=4096 K=4096 N=16: floor 4 us, baseline 16 us (DRAM bandwidth)",
         "seed      spmm/nm24_mma: 5 us, 10 us",
-        "seed      spmm/nm24_odd: not valid, WrongResult at gate small_run: zeros at m >= 16",
+        "seed      spmm/nm24_odd: not valid, WrongResult at small_run: zeros at m >= 16",
         "dropped   gemm/dense_naive: stores W as dense",
         "headroom  4.00x",
-        "at most 134 candidates, about 2.5 min",
+        "at most 134 candidates, up to 2.5 min at the rate of the seeds",
     ):
         assert words in text
     assert "warning" not in text
@@ -66,3 +66,10 @@ def test_planned_candidates_are_capped_by_the_budget(evaluations: int | None, pl
     budget = experiment.budget.model_copy(update={"evaluations": evaluations, "minutes": None})
     experiment = experiment.model_copy(update={"budget": budget})
     assert dryrun.planned(experiment, seeds=2) == planned
+
+
+def test_why_the_run_would_end_with_its_seeds() -> None:
+    plan = dataclasses.replace(PLAN, refusal="seed spmm/nm24_odd fails: zeros at m >= 16")
+    assert dryrun.forecast_lines(plan)[-1] == "refused   seed spmm/nm24_odd fails: zeros at m >= 16"
+    assert dryrun.forecast_json(plan)["refusal"] == plan.refusal
+    assert dryrun.forecast_json(PLAN)["refusal"] is None

@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -22,7 +23,7 @@ from evo.report.folder import run_folder, write_run_folder
 from fitness import gpu as gpus
 from fitness.evaluate import Prepared
 from fitness.kernel import Kernel
-from fitness.outcome import Gate, Outcome, Resources, Timed, Timing
+from fitness.outcome import Finding, Gate, Outcome, Resources, Timed, Timing, WrongResult
 from fitness.task import Task
 
 
@@ -174,14 +175,44 @@ def test_dry_run_as_json() -> None:
     assert [seed["verdict"] for seed in forecast["seeds"]] == ["Timed", "Timed"]
 
 
-def test_several_experiments_share_the_first_ones_budget() -> None:
-    setting = ("--set", "budget.evaluations=11")
-    code, out, _ = run("smoke", "smoke", *setting, "--json")
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_dry_run_fails_where_the_run_would(monkeypatch: pytest.MonkeyPatch, as_json: bool) -> None:
+    """One wrong seed ends a run, so it ends the dry run with the same line, and no archive is made."""
+
+    class Wrong(InstantPool):
+        def judge(self, task: Task, kernels: Iterable[tuple[int, Kernel]], *rest: Any, **more: Any) -> Any:
+            for n, outcome in super().judge(task, kernels, *rest, **more):
+                wrong = WrongResult(Gate.SMALL_RUN, (Finding(Gate.SMALL_RUN, "wrong_values", "zeros at m >= 16"),))
+                yield n, wrong if n == 0 else outcome
+
+    monkeypatch.setattr(jobs, "Pool", Wrong)
+    code, out, _ = run("smoke", "--dry-run", *(["--json"] if as_json else []))
+    assert code == 1
+    assert "seed spmm/nm24_mma_sp fails: WrongResult at small_run: zeros at m >= 16; correct it" in out
+    assert not Path("runs").exists()
+    assert run("smoke", "--quiet")[0] == 1
+
+
+def test_a_dry_run_looks_into_the_archive_for_similar_kernels() -> None:
+    """It starts from what the run would start from."""
+    assert run("smoke", "--quiet")[0] == 0
+    text = Path(find("smoke").path).read_text(encoding="utf-8").replace('"smoke"', '"more"')
+    seeds = text.replace("seeds    = [", 'seeds    = ["archive:similar", ')
+    assert seeds != text
+    Path("more.toml").write_text(seeds, encoding="utf-8")
+    code, out, _ = run("more.toml", "--dry-run", "--json")
     assert code == 0
-    first, second = json.loads(out)
-    assert first["judged"] > 4
-    assert 2 <= second["judged"] < first["judged"]
-    assert first["judged"] + second["judged"] <= 11
+    names = [seed["name"] for seed in json.loads(out)["seeds"]]
+    assert any(name.startswith("archive:") for name in names)
+    code, out, _ = run("more.toml")
+    assert code == 0
+    assert all(name in out for name in names)
+
+
+def test_a_dry_run_checks_that_the_budget_covers_the_seeds() -> None:
+    code, _, err = run("smoke", "--dry-run", "--set", "budget.evaluations=1")
+    assert code == 1
+    assert "does not even cover the 2 seeds" in err
 
 
 def test_all_experiments_are_checked_before_one_is_run() -> None:
@@ -288,12 +319,6 @@ def test_a_folder_that_cannot_be_made() -> None:
     assert code == 1
     assert len(err.splitlines()) == 1
     assert "runs" in err
-
-
-def test_left_over_budget_of_a_run_that_used_everything_up() -> None:
-    code, out, _ = run("smoke", "smoke", "--set", "budget.evaluations=6")
-    assert code == 0
-    assert "the shared budget is used up" in out
 
 
 def test_no_llm_without_other_operators_is_an_error() -> None:

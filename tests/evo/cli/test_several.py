@@ -1,0 +1,164 @@
+"""`evo run` with several experiments: one budget, equal tasks judged once, the same experiment run once."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from evo.archive import Archive, Refused
+from evo.cli import jobs
+from evo.cli.experiments import find
+from evo.evaluator import never
+from fitness.evaluate import Prepared
+from fitness.kernel import Kernel
+from fitness.outcome import Gate, Outcome
+from fitness.task import Task
+from tests.evo.cli.test_run import InstantPool, instant, run
+
+__all__ = ["instant"]
+
+
+def copied(name: str, *changes: tuple[str, str]) -> str:
+    """The smoke experiment under another name, changed; in the current folder."""
+    text = find("smoke").path.read_text(encoding="utf-8")
+    for old, new in (('name     = "smoke"', f'name     = "{name}"'), *changes):
+        assert old in text
+        text = text.replace(old, new)
+    Path(f"{name}.toml").write_text(text, encoding="utf-8")
+    return f"{name}.toml"
+
+
+OTHER_TASK = ('"K" = 256'.replace('"', ""), "K = 512")
+OTHER_SEED = ("rng_seed = 2", "rng_seed = 3")
+
+
+class Counting(InstantPool):
+    """Keeps what it is asked: ("prepare", kernel id) and (gate, kernel id)."""
+
+    asked: ClassVar[Counter[tuple[str, str]]] = Counter()
+
+    def prepare(
+        self, task: Task, kernels: Iterable[tuple[int, Kernel]], *, stop: Any = never
+    ) -> Iterator[tuple[int, Prepared | Outcome]]:
+        jobs = list(kernels)
+        self.asked.update(("prepare", kernel.id) for _, kernel in jobs)
+        return super().prepare(task, jobs, stop=stop)
+
+    def judge(
+        self,
+        task: Task,
+        kernels: Iterable[tuple[int, Kernel]],
+        depth: Gate = Gate.TIMING,
+        incumbent_us: float | None = None,
+        *,
+        full: bool = False,
+        stop: Any = never,
+    ) -> Iterator[tuple[int, Outcome]]:
+        jobs = list(kernels)
+        self.asked.update((depth.name, kernel.id) for _, kernel in jobs)
+        return super().judge(task, jobs, depth, incumbent_us, full=full, stop=stop)
+
+
+@pytest.fixture
+def counting(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[str, str]]:
+    monkeypatch.setattr(Counting, "asked", Counter())
+    monkeypatch.setattr(jobs, "Pool", Counting)
+    return Counting.asked
+
+
+def judged_kernels() -> list[set[str]]:
+    """Ids of the kernels of each run, oldest run first."""
+    with Archive.open("runs/archive.db", readonly=True) as archive:
+        found = sorted(archive.runs(), key=lambda record: record.started_at)
+        return [
+            {entry.kernel.id for entry in archive.entries(record.id) if not isinstance(entry, Refused)}
+            for record in found
+        ]
+
+
+def test_equal_tasks_are_judged_once(counting: Counter[tuple[str, str]]) -> None:
+    """Two searches of one task: every kernel is compiled and judged by whoever meets it first, the baseline once."""
+    more = ("--set", "budget.evaluations=60", "--set", "search.generations=4", "--set", "search.children=6")
+    code, out, _ = run(copied("first"), copied("second", OTHER_SEED), *more, "--json")
+    assert code == 0
+    first, second = judged_kernels()
+    assert len(first & second) >= 2  # the seeds at least
+    assert first != second
+    asked = Counter(what for what, _ in counting.elements())
+    assert asked["prepare"] == len(first | second)
+    assert asked["TIMING"] == len(first | second) + 1  # and the baseline
+    assert max(counting[call] for call in counting if call[0] in ("prepare", "TIMING")) == 1
+    assert [result["shared"] for result in json.loads(out)] == [0, len(first & second)]
+
+
+def test_what_was_shared_is_shown_and_archived() -> None:
+    code, out, _ = run(copied("first"), copied("second", OTHER_SEED), "--quiet", "--set", "budget.evaluations=40")
+    assert code == 0
+    line = next(line for line in out.splitlines() if line.startswith("second-") and "shared" in line)
+    count = int(line.partition("; ")[2].split()[0])
+    with Archive.open("runs/archive.db", readonly=True) as archive:
+        (one,), (other,) = archive.runs("first"), archive.runs("second")
+        events = archive.events(other.id, "shared")
+        assert len(events) == count >= 2
+        assert not archive.events(one.id, "shared")
+        theirs, ours = archive.outcomes(one.id), archive.outcomes(other.id)
+        for event in events:
+            run_id, _, n = event.data["from"].partition("/")
+            assert run_id == one.id
+            assert ours[event.data["n"]][0].code_key == theirs[int(n)][0].code_key
+        assert archive.check() == []
+
+
+def test_a_shared_verdict_costs_no_evaluation_and_resume_agrees() -> None:
+    files = (copied("first"), copied("second", OTHER_SEED))
+    code, out, _ = run(*files, "--set", "budget.evaluations=14", "--json")
+    assert code == 0
+    first, second = json.loads(out)
+    spent = first["judged"] - first["duplicates"] + second["judged"] - second["duplicates"] - second["shared"]
+    assert second["shared"] >= 2
+    assert spent <= 14
+    code, out, _ = run(
+        files[1], "--resume", "--set", "budget.evaluations=40", "--set", "search.generations=3", "--json"
+    )
+    assert code == 0
+    assert json.loads(out)["shared"] == second["shared"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [OTHER_TASK, ('gpu  = "H200"', 'gpu  = "A100"'), ("[budget]", "[limits]\nrun_s = 50\n\n[budget]")],
+    ids=["task", "card", "limits"],
+)
+def test_another_task_card_or_limit_is_judged_anew(change: tuple[str, str]) -> None:
+    code, out, _ = run(copied("first"), copied("second", change), "--set", "budget.evaluations=40", "--json")
+    assert code == 0
+    assert [result["shared"] for result in json.loads(out)] == [0, 0]
+
+
+def test_the_same_experiment_named_twice_is_run_once() -> None:
+    code, out, err = run("smoke", "smoke.toml", str(find("smoke").path), "--json")
+    assert code == 0
+    assert err.count("is the same experiment as smoke; it is run once") == 2
+    assert json.loads(out)["status"] in ("finished", "stopped")
+    with Archive.open("runs/archive.db", readonly=True) as archive:
+        assert len(archive.runs()) == 1
+
+
+def test_several_experiments_share_the_first_ones_budget() -> None:
+    code, out, _ = run(copied("first"), copied("second", OTHER_TASK), "--set", "budget.evaluations=11", "--json")
+    assert code == 0
+    first, second = json.loads(out)
+    assert first["judged"] > 4
+    assert 2 <= second["judged"] < first["judged"]
+    assert first["judged"] + second["judged"] <= 11
+
+
+def test_left_over_budget_of_a_run_that_used_everything_up() -> None:
+    code, out, _ = run(copied("first"), copied("second", OTHER_TASK), "--set", "budget.evaluations=6")
+    assert code == 0
+    assert "the shared budget is used up" in out
