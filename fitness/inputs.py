@@ -147,6 +147,11 @@ def make_case(task: Task, shape: Shape, format: FormatChoice, *, seed: int, data
     m, n = shape["M"], shape["N"]
     y = np.zeros((n, m) if task.y_layout == "col" else (m, n), DTYPES[task.out_dtype].numpy)
     names = task.expression_names(shape)
+    matrix = {
+        "W.nnz": made.nnz,
+        "W.max_row": int(made.row_nnz.max(initial=0)),
+        **made.weights.sizes(choice),
+    }
     return Case(
         task=task,
         shape=dict(shape),
@@ -156,16 +161,14 @@ def make_case(task: Task, shape: Shape, format: FormatChoice, *, seed: int, data
         inputs=Inputs(buffers, {"Y": y}),
         scalars={
             **names,
-            "W.nnz": made.nnz,
-            "W.max_row": int(made.row_nnz.max(initial=0)),
+            **matrix,
             "scale": np.nan if made.added.factor is None else made.added.factor,
         },
         names={
             **names,
             "SMS": gpu.sms,
             "L2": gpu.l2_bytes,
-            "W.nnz": made.nnz,
-            "W.max_row": int(made.row_nnz.max(initial=0)),
+            **matrix,
         },
         operands=made,
     )

@@ -22,6 +22,7 @@ def check_kernel(
     shapes: Sequence[Mapping[str, int]],
     hidden: Sequence[Mapping[str, int]] = (),
     arguments: Iterable[str],
+    sizes: Iterable[str] = (),
     unsupported: str,
     dtypes: tuple[str, str] = ("float16", "float16"),
     layouts: tuple[str, str] = ("col", "col"),
@@ -33,6 +34,7 @@ def check_kernel(
         shapes: names and values of every shape at which `require` must hold.
         hidden: more of them, which no finding may show.
         arguments: argument names of the task in the kernel's format.
+        sizes: those of them that are integers of the format, which expressions may use too ("W.nblocks").
         unsupported: why the task's W cannot be stored in that format; empty if it can.
         dtypes: of the task's operands and of its result.
         layouts: of X and Y.
@@ -42,7 +44,7 @@ def check_kernel(
     if other := _not_meant(kernel, dtypes, layouts):
         return other
     return (
-        *_unknown_names(kernel, frozenset(shapes[0])),
+        *_unknown_names(kernel, frozenset(shapes[0]), frozenset(sizes)),
         *_unknown_arguments(kernel, tuple(arguments)),
         *_failing_requirements(kernel, shapes, hidden),
     )
@@ -102,9 +104,9 @@ def _expressions(kernel: Kernel) -> Iterator[tuple[str, Expression]]:
                 yield f"launch[{index}].{key}", expression
 
 
-def _unknown_names(kernel: Kernel, shape_names: frozenset[str]) -> Iterator[Finding]:
+def _unknown_names(kernel: Kernel, shape_names: frozenset[str], sizes: frozenset[str]) -> Iterator[Finding]:
     params = kernel.header.params.keys()
-    known = shape_names | DEVICE_NAMES | params
+    known = shape_names | DEVICE_NAMES | sizes | params
     for key, expression in _expressions(kernel):
         for name in sorted(expression.names - known):
             yield _finding(kernel, key, "unknown_name", f"unknown name {name!r} in {expression}", nearest(name, known))

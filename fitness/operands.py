@@ -59,6 +59,13 @@ class Weights:
                 array.flags.writeable = False
         return self._packed[choice]
 
+    def sizes(self, choice: FormatChoice) -> dict[str, int]:
+        """The integers that a format with complete options adds, by name ("W.nblocks")."""
+        storage = get_format(choice.name)
+        options = {name: str(option) for name, option in choice.options.items()}
+        measured = storage.measure(self.packed(choice), (self.w.shape[0], self.w.shape[1]), options)
+        return {f"W.{name}": value for name, value in measured.items()}
+
     @property
     def held_bytes(self) -> int:
         """Memory of W and of all it is packed into."""

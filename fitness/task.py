@@ -149,7 +149,12 @@ class Task:
         """Names a launch may pass: arrays of the format, operands, shape names, leading dimensions."""
         storage = get_format(format) if isinstance(format, str) else format
         options = {name: choices[0] for name, choices in storage.options.items()}
-        return self.operation.argument_names(storage.argument_names(options))
+        sizes = (f"W.{name}" for name in storage.sizes)
+        return (*self.operation.argument_names(storage.argument_names(options)), *sizes)
+
+    def size_names(self, format: str) -> tuple[str, ...]:  # noqa: A002
+        """Integers that a format adds to what header expressions and arguments may name ("W.nblocks")."""
+        return tuple(f"W.{name}" for name in get_format(format).sizes)
 
     @property
     def baseline_seed(self) -> str:
@@ -220,6 +225,7 @@ class Task:
             shapes=[self.expression_names(shape) for shape in shapes],
             hidden=[self.expression_names(shape) for shape in hidden],
             arguments=self.argument_names(kernel.header.format.name),
+            sizes=self.size_names(kernel.header.format.name),
             unsupported=self.unsupported(kernel.format),
             dtypes=(self.dtype, self.out_dtype),
             layouts=(self.x_layout, self.y_layout),

@@ -11,10 +11,14 @@ from fitness.epilogue import STEPS, problem
 from fitness.expressions import Expression, ExpressionError, nearest
 from fitness.ops import Op, get_op
 from fitness.patterns import (
+    BandedPattern,
     BlockPattern,
+    ChannelsPattern,
+    FilePattern,
     NmPattern,
     Pattern,
     PatternError,
+    PeriodicPattern,
     PowerLawPattern,
     RandomPattern,
     RowsPattern,
@@ -35,6 +39,19 @@ KEYS: Final = (
 _ACCUMULATORS: Final = ("float32",)
 _LAYOUTS: Final = ("col", "row")
 _PLAIN: Final = ("float16", "float16", "col", "col", ())  # what the seeds called dense are written for
+
+
+#: Pattern -> the seeds in the formats made for it.
+_SEEDS: Final[tuple[tuple[type[Pattern], tuple[str, ...]], ...]] = (
+    (BlockPattern, ("spmm/bsr_*", "spmm/blocked_ell_*")),
+    (RowsPattern, ("spmm/rows_*", "spmm/csr_*")),
+    (ChannelsPattern, ("spmm/channels_*", "spmm/csr_*")),
+    (PeriodicPattern, ("spmm/periodic_*", "spmm/csr_*")),
+    (BandedPattern, ("spmm/dia_*", "spmm/csr_*")),
+    (RandomPattern, ("spmm/csr_*",)),
+    (PowerLawPattern, ("spmm/csr_*",)),
+    (FilePattern, ("spmm/csr_*",)),
+)
 
 
 class TaskError(ValueError):
@@ -94,11 +111,12 @@ class _Reader:
             "epilogue": self.epilogue(),
         }
         plain = (fields["dtype"], fields["out_dtype"], fields["x_layout"], fields["y_layout"], fields["epilogue"])
-        fields["seeds"] = self.seeds(_default_seeds(pattern, plain=plain == _PLAIN))
+        fields["seeds"] = self.seeds(_default_seeds(op, pattern, plain=plain == _PLAIN))
         names = op.shape_names if op else ("M", "N", "K")
-        fields["domain"] = self.domain(pattern, names)
-        fields["shapes"] = self.shapes(names, fields["domain"])
-        fields["free"] = self.free(names)
+        fixed = op.fixed if op else {}
+        fields["domain"] = self.domain(pattern, names, fixed)
+        fields["shapes"] = self.shapes(names, fixed, fields["domain"])
+        fields["free"] = self.free(tuple(name for name in names if name not in fixed))
         self.reachable(fields["domain"])
         if self.errors:
             raise TaskError(self.errors)
@@ -182,17 +200,20 @@ class _Reader:
         self.error("tolerance", f"{value!r}", 'write "auto" or { tau = 5e-5, frobenius = 4e-4 }, both within 0..1')
         return "auto"
 
-    def domain(self, pattern: Pattern | None, names: tuple[str, ...]) -> tuple[Expression, ...]:
+    def domain(
+        self, pattern: Pattern | None, names: tuple[str, ...], fixed: Mapping[str, int]
+    ) -> tuple[Expression, ...]:
         if pattern is None:
             return ()
+        always = tuple(Expression(f"{name} == {size}") for name, size in fixed.items())
         given = self.spec.get("domain")
         if given is None:
-            return pattern.default_domain()
+            return (*always, *pattern.default_domain())
         if not isinstance(given, list | tuple):
             self.error("domain", f"{given!r} is not a list", 'write domain = ["K % 64 == 0"]')
             return ()
         conditions = [c for i, text in enumerate(given) if (c := self.condition(f"domain[{i}]", text, names))]
-        return tuple(dict.fromkeys((*pattern.mandatory(), *conditions)))
+        return tuple(dict.fromkeys((*always, *pattern.mandatory(), *conditions)))
 
     def condition(self, key: str, text: Any, names: tuple[str, ...]) -> Expression | None:
         try:
@@ -203,17 +224,19 @@ class _Reader:
             return None
         return condition
 
-    def shapes(self, names: tuple[str, ...], domain: tuple[Expression, ...]) -> tuple[dict[str, int], ...]:
+    def shapes(
+        self, names: tuple[str, ...], fixed: Mapping[str, int], domain: tuple[Expression, ...]
+    ) -> tuple[dict[str, int], ...]:
         given = self.spec.get("shapes")
         tables = [given] if isinstance(given, Mapping) else given
         if not isinstance(tables, list | tuple) or not tables:
-            example = "{ " + ", ".join(f"{name} = 4096" for name in names) + " }"
+            example = "{ " + ", ".join(f"{name} = 4096" for name in names if name not in fixed) + " }"
             self.error("shapes", "missing or not a list of tables", f"write shapes = [{example}]")
             return ()
         shapes: list[dict[str, int]] = []
         for index, table in enumerate(tables):
             key = "shapes" if isinstance(given, Mapping) else f"shapes[{index}]"
-            shapes += self.expand(key, table, names)
+            shapes += self.expand(key, {**fixed, **table} if isinstance(table, Mapping) else table, names)
         if len(shapes) > MAX_SHAPES:
             self.error("shapes", f"{len(shapes)} shapes", f"list at most {MAX_SHAPES}")
         distinct = list({tuple(shape.items()): shape for shape in shapes}.values())
@@ -254,9 +277,9 @@ class _Reader:
             self.error("shapes", f"{shape} needs an operand of {largest / 2**30:.0f} GiB", "keep operands below 8 GiB")
 
     def free(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        value = self.spec.get("free", ["N"])
+        value = self.spec.get("free", [name for name in ("N",) if name in names])
         if not isinstance(value, list | tuple):
-            self.error("free", f"{value!r} is not a list", 'write free = ["N"]')
+            self.error("free", f"{value!r} is not a list", f'write free = ["{names[0]}"]')
             return ()
         for name in value:
             if name not in names:
@@ -282,15 +305,17 @@ def fit_or_same(shape: dict[str, int], domain: tuple[Expression, ...]) -> dict[s
         return shape
 
 
-def _default_seeds(pattern: Pattern | None, *, plain: bool) -> tuple[str, ...]:
+def _default_seeds(op: Op | None, pattern: Pattern | None, *, plain: bool) -> tuple[str, ...]:
     """The seeds written for a pattern; the dense ones serve any, those called fused any type, layout and epilogue."""
+    if op is not None and op.name == "spmv":
+        return ("spmv/*",)
     if isinstance(pattern, NmPattern) and pattern.m == 4 and pattern.n <= 2:
         return ("spmm/nm24_*",)
-    if isinstance(pattern, BlockPattern):
-        return ("spmm/bsr_*",)
-    if isinstance(pattern, RandomPattern | PowerLawPattern | RowsPattern):
-        return ("spmm/csr_*",)
-    return ("gemm/dense_*",) if plain else ("gemm/fused_*",)
+    for kind, seeds in _SEEDS:
+        if isinstance(pattern, kind):
+            return seeds
+    dense = "gemm/dense_*" if plain else "gemm/fused_*"
+    return ("spmm/nm_*", dense) if isinstance(pattern, NmPattern) else (dense,)
 
 
 def _halves(error: Exception, fix: str = "see the documentation of tasks") -> tuple[str, str]:

@@ -4,50 +4,59 @@
 * `indices[nnz]` int32: their columns.
 * `indptr[M + 1]` int32: stored row i is `values[indptr[i]]` up to `values[indptr[i + 1]]`.
 * `row_order[M]` int32: stored row i is row `row_order[i]` of W.
+* `diagonals[ceil((M + nnz) / 64) + 1]` int32: equal shares of the work, for kernels that balance it. A merge path
+  takes the nonzeros in order and, after the last one of a row, the end of that row: M + nnz steps. `diagonals[p]` is
+  the number of row ends among the first d = min(64 * p, M + nnz) steps, so that step d begins at nonzero
+  `d - diagonals[p]` of stored row `diagonals[p]` (Merrill and Garland, "Merge-based parallel sparse matrix-vector
+  multiplication", SC 2016).
+* `bins[32]` int32: `bins[b]` stored rows have 2^b nonzeros or more; with the order "length" these are the first ones.
 
-Option `order`: "natural", where row_order[i] = i, or "length": longest rows first (equal ones in their order), so
-that the rows a warp or block takes together have nearly the same number of nonzeros and the longest start first.
+Option `order`: "natural", where row_order[i] = i; "length": longest rows first (equal ones in their order), so
+that the rows a warp or block takes together have nearly the same number of nonzeros and the longest start first;
+"cluster": rows with similar columns next to each other, so that they find rows of X in the cache.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fitness.expressions import Expression
-from fitness.formats.format import Array, FormatError, Options, Shape
+from fitness.formats.entries import Entries, EntryFormat, Indices, row_pointers
+from fitness.formats.format import Array, Options, Shape, check_count
+from fitness.formats.ordering import ROW_ORDERS, row_order
 
-MAX_NNZ: Final = 2**31 - 1
-"""Positions of nonzeros are int32."""
+STEPS: Final = 64
+"""Steps of the merge path between two entries of `diagonals`."""
+BINS: Final = 32
 
 
-class Csr:
-    """Compressed sparse rows; arguments `W.values`, `W.indices`, `W.indptr`, `W.row_order` (see the module)."""
+class Csr(EntryFormat):
+    """Compressed sparse rows; arguments `W.values`, `W.indices`, `W.indptr`, `W.row_order`, ... (see the module)."""
 
     name = "csr"
-    options: Mapping[str, tuple[str, ...]] = {"order": ("natural", "length")}
+    options: Mapping[str, tuple[str, ...]] = {"order": ROW_ORDERS}
 
     def argument_names(self, options: Options) -> tuple[str, ...]:  # noqa: ARG002
-        """`values`, `indices`, `indptr`, `row_order`."""
-        return ("values", "indices", "indptr", "row_order")
+        """`values`, `indices`, `indptr`, `row_order`, `diagonals`, `bins`."""
+        return ("values", "indices", "indptr", "row_order", "diagonals", "bins")
 
-    def pack(self, w: Array, options: Options) -> dict[str, Array]:
-        """The four arrays; raises FormatError beyond 2^31 - 1 nonzeros."""
-        self.validate(w, options)
-        counts = np.count_nonzero(w, axis=1)
-        order = np.arange(w.shape[0])
-        if options["order"] == "length":
-            order = np.argsort(-counts, kind="stable")
-            w, counts = w[order], counts[order]
-        rows, columns = np.nonzero(w)
+    def packed(self, entries: Entries, options: Options) -> dict[str, Array]:
+        """The six arrays; raises FormatError beyond 2^31 - 1 rows and nonzeros."""
+        self.check(entries, options)
+        order = row_order(options["order"], entries.rows, entries.columns, entries.shape[0])
+        if options["order"] != "natural":
+            entries = entries.permuted(order)
+        indptr = row_pointers(entries.row_counts)
         return {
-            "values": np.ascontiguousarray(w[rows, columns]),
-            "indices": columns.astype(np.int32),
-            "indptr": row_pointers(counts),
+            "values": entries.values,
+            "indices": entries.columns.astype(np.int32),
+            "indptr": indptr,
             "row_order": order.astype(np.int32),
+            "diagonals": merge_diagonals(indptr),
+            "bins": _bins(entries.row_counts),
         }
 
     def unpack(self, arrays: Mapping[str, Array], shape: Shape, options: Options) -> Array:  # noqa: ARG002
@@ -57,38 +66,27 @@ class Csr:
         w[rows, arrays["indices"]] = arrays["values"]
         return w
 
-    def validate(self, w: Array, options: Options) -> None:  # noqa: ARG002
-        """Any matrix with at most 2^31 - 1 nonzeros."""
-        check_matrix(w, self.name, int(np.count_nonzero(w)))
+    def check(self, entries: Entries, options: Options) -> None:  # noqa: ARG002
+        """Any matrix with at most 2^31 - 1 rows and nonzeros together."""
+        check_count(self.name, entries.nnz + entries.shape[0])
 
-    def bytes(self, w: Array, options: Options) -> int:  # noqa: ARG002
-        """A value and a column for each nonzero, a pointer and a row for each row, one pointer more."""
-        return int(np.count_nonzero(w)) * (int(w.itemsize) + 4) + 4 * (2 * int(w.shape[0]) + 1)
-
-    def stored_mask(self, w: Array, options: Options) -> NDArray[np.bool_]:  # noqa: ARG002
-        """The nonzeros."""
-        stored: NDArray[np.bool_] = w != 0
-        return stored
-
-    def domain(self, options: Options) -> tuple[Expression, ...]:  # noqa: ARG002
-        """Any shape."""
-        return ()
-
-    def supports(self, dtype: np.dtype[Any]) -> str:  # noqa: ARG002
-        """Any dtype."""
-        return ""
+    def entry_bytes(self, entries: Entries, options: Options) -> int:  # noqa: ARG002
+        """A value and a column for each nonzero, a pointer and a row for each row, one more, a row for 64 steps."""
+        rows = entries.shape[0]
+        shares = -(-(rows + entries.nnz) // STEPS) + 1
+        return entries.nnz * (entries.itemsize + 4) + 4 * (2 * rows + 1 + shares + BINS)
 
 
-def row_pointers(counts: Array) -> NDArray[np.int32]:
-    """(rows,) lengths -> (rows + 1,) starts: 0, then the running sum."""
-    pointers = np.zeros(len(counts) + 1, np.int32)
-    np.cumsum(counts, out=pointers[1:])
-    return pointers
+def merge_diagonals(indptr: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Row ends before every 64th step of the merge path, and before its end; (ceil(steps / 64) + 1,)."""
+    rows = len(indptr) - 1
+    ends = indptr[1:].astype(np.int64) + np.arange(rows)  # the step at which each row ends
+    total = rows + int(indptr[-1])
+    at = np.minimum(np.arange(-(-total // STEPS) + 1) * STEPS, total)
+    return np.searchsorted(ends, at).astype(np.int32)
 
 
-def check_matrix(w: Array, name: str, stored: int) -> None:
-    """Raise FormatError unless `w` is a matrix of which the format stores fewer than 2^31 items."""
-    if w.ndim != 2:
-        raise FormatError(f"{name} stores a matrix, not an array of {w.ndim} dimensions")
-    if stored > MAX_NNZ:
-        raise FormatError(f"{name} counts what it stores in int32, at most {MAX_NNZ}; this operand has {stored}")
+def _bins(counts: Indices) -> NDArray[np.int32]:
+    """How many rows have 2^b nonzeros or more, b = 0 .. 31."""
+    ascending = np.sort(counts)
+    return (len(counts) - np.searchsorted(ascending, 2 ** np.arange(BINS, dtype=np.int64))).astype(np.int32)

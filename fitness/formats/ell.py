@@ -12,20 +12,18 @@ Option `order`: "column", arrays [width][M], so that threads on neighbouring row
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fitness.expressions import Expression
-from fitness.formats.csr import check_matrix, row_pointers
-from fitness.formats.format import Array, Options, Shape
+from fitness.formats.entries import Entries, EntryFormat, positions
+from fitness.formats.format import Array, Options, Shape, check_count
 
 PADDING: Final = -1
 """Column of a slot that holds no element."""
 
 
-class Ell:
+class Ell(EntryFormat):
     """Padded rows; arguments `W.values` and `W.indices`, and the integer `W.max_row` (see the module)."""
 
     name = "ell"
@@ -35,17 +33,14 @@ class Ell:
         """`values` and `indices`."""
         return ("values", "indices")
 
-    def pack(self, w: Array, options: Options) -> dict[str, Array]:
+    def packed(self, entries: Entries, options: Options) -> dict[str, Array]:
         """Both arrays; raises FormatError beyond 2^31 - 1 slots."""
-        self.validate(w, options)
-        counts = np.count_nonzero(w, axis=1)
-        rows, columns = np.nonzero(w)
-        slots = np.arange(len(rows)) - row_pointers(counts)[rows]
-        width = int(counts.max(initial=0))
-        values = np.zeros((w.shape[0], width), w.dtype)
+        self.check(entries, options)
+        slots = positions(entries.row_counts, entries.rows)
+        values = np.zeros((entries.shape[0], entries.longest), entries.values.dtype)
         indices = np.full(values.shape, PADDING, np.int32)
-        values[rows, slots] = w[rows, columns]
-        indices[rows, slots] = columns
+        values[entries.rows, slots] = entries.values
+        indices[entries.rows, slots] = entries.columns
         if options["order"] == "column":
             values, indices = values.T, indices.T
         return {"values": np.ascontiguousarray(values), "indices": np.ascontiguousarray(indices)}
@@ -61,23 +56,10 @@ class Ell:
         w[rows, indices[rows, slots]] = values[rows, slots]
         return w
 
-    def validate(self, w: Array, options: Options) -> None:  # noqa: ARG002
+    def check(self, entries: Entries, options: Options) -> None:  # noqa: ARG002
         """Any matrix with at most 2^31 - 1 slots."""
-        check_matrix(w, self.name, w.shape[0] * int(np.count_nonzero(w, axis=1).max(initial=0)))
+        check_count(self.name, entries.shape[0] * entries.longest)
 
-    def bytes(self, w: Array, options: Options) -> int:  # noqa: ARG002
+    def entry_bytes(self, entries: Entries, options: Options) -> int:  # noqa: ARG002
         """A value and a column for each slot of M rows as long as the longest."""
-        return int(w.shape[0] * np.count_nonzero(w, axis=1).max(initial=0) * (w.itemsize + 4))
-
-    def stored_mask(self, w: Array, options: Options) -> NDArray[np.bool_]:  # noqa: ARG002
-        """The nonzeros: padding is no element."""
-        stored: NDArray[np.bool_] = w != 0
-        return stored
-
-    def domain(self, options: Options) -> tuple[Expression, ...]:  # noqa: ARG002
-        """Any shape."""
-        return ()
-
-    def supports(self, dtype: np.dtype[Any]) -> str:  # noqa: ARG002
-        """Any dtype."""
-        return ""
+        return entries.shape[0] * entries.longest * (entries.itemsize + 4)

@@ -7,7 +7,7 @@ Every implementation passes `fitness.formats.testing.FormatContract`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,9 @@ from fitness.expressions import Expression
 Array = NDArray[Any]
 Options = Mapping[str, str]
 Shape = tuple[int, int]
+
+MAX_COUNT: Final = 2**31 - 1
+"""Formats count what they store in int32."""
 
 
 class FormatError(ValueError):
@@ -29,10 +32,12 @@ class Format(Protocol):
     Attributes:
         name: as headers write it ("nm24").
         options: option name -> its choices, the default first; a param in a header picks one (see `numbered`).
+        sizes: names of the integers that say how large the arrays have become, without the "W." ("nblocks").
     """
 
     name: str
     options: Mapping[str, tuple[str, ...]]
+    sizes: tuple[str, ...]
 
     def argument_names(self, options: Options) -> tuple[str, ...]:
         """Names of the packed arrays as kernels receive them, without the "W." ("values", "meta")."""
@@ -70,6 +75,27 @@ class Format(Protocol):
     def supports(self, dtype: np.dtype[Any]) -> str:
         """Empty if it stores that dtype, else the reason why not."""
 
+    def measure(self, arrays: Mapping[str, Array], shape: Shape, options: Options) -> dict[str, int]:
+        """The value of every name in `sizes` for packed arrays; kernels and header expressions may use them."""
+
+
+class BaseFormat:
+    """What most formats have in common: any shape, any dtype, no sizes of their own."""
+
+    sizes: tuple[str, ...] = ()
+
+    def domain(self, options: Options) -> tuple[Expression, ...]:  # noqa: ARG002
+        """Any shape: they pad."""
+        return ()
+
+    def supports(self, dtype: np.dtype[Any]) -> str:  # noqa: ARG002
+        """Any dtype."""
+        return ""
+
+    def measure(self, arrays: Mapping[str, Array], shape: Shape, options: Options) -> dict[str, int]:  # noqa: ARG002
+        """Nothing."""
+        return {}
+
 
 def numbered(choices: Sequence[str], number: int) -> str | None:
     """The choice a number picks: where all choices are numbers the equal one, else by index; None if there is none."""
@@ -92,3 +118,16 @@ def complete(storage: Format, options: Mapping[str, str]) -> dict[str, str]:
             raise FormatError(f"option {name} = {choice!r} of {storage.name!r}; choices: {list(storage.options[name])}")
         chosen[name] = choice
     return chosen
+
+
+def check_matrix(w: Array, name: str, stored: int) -> None:
+    """Raise FormatError unless `w` is a matrix of which the format stores fewer than 2^31 items."""
+    if w.ndim != 2:
+        raise FormatError(f"{name} stores a matrix, not an array of {w.ndim} dimensions")
+    check_count(name, stored)
+
+
+def check_count(name: str, stored: int) -> None:
+    """Raise FormatError unless the format stores fewer than 2^31 items."""
+    if stored > MAX_COUNT:
+        raise FormatError(f"{name} counts what it stores in int32, at most {MAX_COUNT}; this operand has {stored}")

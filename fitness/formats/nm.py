@@ -13,17 +13,15 @@ Option `ratio`: "n:m". 2:4 in the layout of the sparse tensor cores is the forma
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fitness.expressions import Expression, round_up
-from fitness.formats.csr import check_matrix
-from fitness.formats.format import Array, FormatError, Options, Shape
+from fitness.expressions import round_up
+from fitness.formats.format import Array, BaseFormat, FormatError, Options, Shape, check_matrix
 
 
-class Nm:
+class Nm(BaseFormat):
     """n of m along K; arguments `W.values` and `W.indices` (see the module)."""
 
     name = "nm"
@@ -82,14 +80,6 @@ class Nm:
         stored = np.zeros(groups.shape, np.bool_)
         np.put_along_axis(stored, _slots(groups, options), True, axis=2)
         return stored.reshape(w.shape[0], -1)[:, : w.shape[1]]
-
-    def domain(self, options: Options) -> tuple[Expression, ...]:  # noqa: ARG002
-        """Any shape: it pads."""
-        return ()
-
-    def supports(self, dtype: np.dtype[Any]) -> str:  # noqa: ARG002
-        """Any dtype."""
-        return ""
 
 
 def _ratio(options: Options) -> tuple[int, int]:

@@ -32,8 +32,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from fitness.expressions import Expression, round_up
-from fitness.formats.format import Array, FormatError, Options, Shape
+from fitness.expressions import round_up
+from fitness.formats.format import Array, BaseFormat, FormatError, Options, Shape
 
 _ROWS_AT_ONCE: Final = 512  # bounds the index arrays of packing to a few MB
 
@@ -54,7 +54,7 @@ def _slot_table() -> NDArray[np.uint8]:
 _SLOTS: Final = _slot_table()
 
 
-class Nm24:
+class Nm24(BaseFormat):
     """Two of four along K, for 16-bit values; arguments `W.values` and `W.meta` (see the module)."""
 
     name = "nm24"
@@ -116,10 +116,6 @@ class Nm24:
         stored = np.zeros((*slots.shape[:2], 4), np.bool_)
         np.put_along_axis(stored, slots.astype(np.intp), True, axis=2)
         return stored.reshape(padded.shape)[: w.shape[0], : w.shape[1]]
-
-    def domain(self, options: Options) -> tuple[Expression, ...]:  # noqa: ARG002
-        """Any shape: it pads."""
-        return ()
 
     def supports(self, dtype: np.dtype[Any]) -> str:
         """16-bit types only for now; 32-bit ones never (the hardware's ratio there is 1:2)."""

@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fitness.expressions import round_up
+from fitness.formats.entries import Entries, EntryFormat
 from fitness.formats.format import Array, Format, FormatError, Options, complete
 from fitness.patterns import make_pattern
 
@@ -78,6 +79,7 @@ class FormatContract:
         assert back.tobytes() == np.ascontiguousarray(w).tobytes()
         assert set(packed) == set(self.storage.argument_names(options))
         assert all(array.flags.c_contiguous for array in packed.values())
+        assert self.storage.measure(packed, shape, options).keys() == set(self.storage.sizes)
         stated = self.storage.bytes(w, options)
         assert sum(array.nbytes for array in packed.values()) == stated
 
@@ -114,6 +116,29 @@ class FormatContract:
                 stored = self.storage.stored_mask(w, options)
                 assert stored.shape == w.shape
                 assert stored[w != 0].all()
+
+    def test_a_matrix_that_never_was_dense_packs_alike(self) -> None:
+        """From coordinates in any order, where the format is made from entries."""
+        if not isinstance(self.storage, EntryFormat):
+            return
+        w, rng = self.operand(37, 150, 0.8, 9), np.random.default_rng(9)
+        rows, columns = np.nonzero(w)
+        order = rng.permutation(len(rows))
+        rows, columns = rows[order], columns[order]
+        entries = Entries.from_triplets((w.shape[0], w.shape[1]), rows, columns, w[rows, columns])
+        for options in self.choices():
+            packed = self.storage.packed(entries, options)
+            for name, array in self.storage.pack(w, options).items():
+                np.testing.assert_array_equal(packed[name], array)
+
+    def test_empty_rows_and_columns_stay_empty(self) -> None:
+        """First and last row and column, and a stretch between, without a nonzero; and one row full of them."""
+        w = self.operand(48, 130, 0.9, 11)
+        w[5] = self.operand(48, 130, 1.0, 11)[5]
+        w[[0, -1]], w[20:37] = 0, 0
+        w[:, [0, -1]], w[:, 40:80] = 0, 0
+        for options in self.choices():
+            self.check_round_trip(w, options)
 
     def test_no_nonzeros_at_all(self) -> None:
         """An operand with nnz = 0 packs and comes back."""

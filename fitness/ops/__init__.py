@@ -12,6 +12,7 @@ __all__ = ["OPS", "Op", "get_op"]
 OPS: dict[str, str] = {
     "gemm": "fitness.ops.gemm:Gemm",
     "spmm": "fitness.ops.spmm:Spmm",
+    "spmv": "fitness.ops.spmv:Spmv",
 }
 
 

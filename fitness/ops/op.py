@@ -23,12 +23,14 @@ class Op(Protocol):
         shape_names: the dimensions of a task shape ("M", "N", "K").
         sparse: True if a task must give W a pattern.
         scalars: names of the integer arguments kernels may take ("M", ..., "ldx", "ldy").
+        fixed: dimensions that have one size in every task; shapes may leave them out.
     """
 
     name: str
     shape_names: tuple[str, ...]
     sparse: bool
     scalars: tuple[str, ...]
+    fixed: Mapping[str, int]
 
     def argument_names(self, packed: tuple[str, ...]) -> tuple[str, ...]:
         """All argument names, for a format with the arrays `packed`."""

@@ -17,10 +17,11 @@ _ROWS_AT_ONCE: Final = 512  # a float64 copy of all of W would take 4x its memor
 
 
 class Product:
-    """Base of spmm and gemm: Y = epilogue(W @ X); the task knows the epilogue, an op only its argument names."""
+    """Base of spmm, spmv and gemm: Y = epilogue(W @ X); the task knows the epilogue, an op only its argument names."""
 
     shape_names: tuple[str, ...] = ("M", "N", "K")
     scalars: tuple[str, ...] = ("M", "N", "K", "ldx", "ldy", "W.nnz", "W.max_row")
+    fixed: Mapping[str, int] = {}
 
     def argument_names(self, packed: tuple[str, ...]) -> tuple[str, ...]:
         """The arrays of W, then X, Y, the scalars and what an epilogue may need."""

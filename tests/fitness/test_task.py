@@ -20,7 +20,7 @@ def test_fields_and_defaults() -> None:
     assert [condition.text for condition in task.domain] == ["K % 64 == 0"]
     assert (task.seeds, task.baseline, task.baseline_seed) == (("spmm/nm24_*",), "auto", "gemm/dense_mma_pipelined")
     assert gemm_task().seeds == ("gemm/dense_*",)
-    assert nm24_task(pattern={"kind": "nm", "n": 4, "m": 8}).seeds == ("gemm/dense_*",)
+    assert nm24_task(pattern={"kind": "nm", "n": 4, "m": 8}).seeds == ("spmm/nm_*", "gemm/dense_*")
     assert nm24_task(baseline="my/seed").baseline_seed == "my/seed"
 
 
@@ -156,9 +156,12 @@ def test_seeds_by_pattern() -> None:
     def seeds(**pattern: object) -> tuple[str, ...]:
         return nm24_task(pattern=pattern, shapes=[{"M": 128, "K": 128, "N": 16}]).seeds
 
-    assert seeds(kind="block", shape=[32, 32], density=0.2) == ("spmm/bsr_*",)
+    assert seeds(kind="block", shape=[32, 32], density=0.2) == ("spmm/bsr_*", "spmm/blocked_ell_*")
     assert seeds(kind="power_law", density=0.1) == ("spmm/csr_*",)
-    assert seeds(kind="rows", density=0.5) == ("spmm/csr_*",)
+    assert seeds(kind="rows", density=0.5) == ("spmm/rows_*", "spmm/csr_*")
+    assert seeds(kind="channels", density=0.5) == ("spmm/channels_*", "spmm/csr_*")
+    assert seeds(kind="banded", bandwidth=3) == ("spmm/dia_*", "spmm/csr_*")
+    assert seeds(kind="periodic", shape=[8, 32], density=0.1) == ("spmm/periodic_*", "spmm/csr_*")
     assert seeds(kind="dense") == ("gemm/dense_*",)
     assert gemm_task(epilogue=["bias"]).seeds == ("gemm/fused_*",)
 

@@ -26,7 +26,7 @@ def errors(**changes: Any) -> dict[str, str]:
     ("changes", "key", "parts"),
     [
         ({"patern": 1}, "patern", ["unknown key", "'pattern'"]),
-        ({"op": "spm"}, "op", ["unknown op 'spm'", "'spmm'"]),
+        ({"op": "spmmm"}, "op", ["unknown op 'spmmm'", "'spmm'"]),
         ({"op": ...}, "op", ["missing"]),
         ({"pattern": ...}, "pattern", ["spmm is sparse", "kind"]),
         ({"pattern": {"kind": "mn"}}, "pattern", ["unknown pattern 'mn'"]),

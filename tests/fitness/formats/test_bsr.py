@@ -11,19 +11,19 @@ import scipy.sparse
 
 from fitness.formats import FormatError
 from fitness.formats.bsr import Bsr
-from fitness.formats.format import Array, Options
+from fitness.formats.format import Array, Options, complete
 from fitness.formats.testing import FormatContract
 
 
 class TestBsr(FormatContract):
     storage = Bsr()
     pattern = {"kind": "block", "shape": [32, 16], "density": 0.3}  # noqa: RUF012
-    fixed = {"r": "32", "c": "16"}  # noqa: RUF012
+    fixed = {"r": "32", "c": "16", "rows": "natural"}  # noqa: RUF012
 
 
 class TestBsrBfloat16(TestBsr):
     dtype = np.dtype(ml_dtypes.bfloat16)
-    fixed = {"r": "16", "c": "64"}  # noqa: RUF012
+    fixed = {"r": "16", "c": "64", "columns": "natural"}  # noqa: RUF012
 
 
 class TestSmallBlocks(FormatContract):
@@ -35,7 +35,7 @@ class TestSmallBlocks(FormatContract):
 
 
 def options(r: int = 16, c: int = 16, order: str = "row") -> Options:
-    return {"r": str(r), "c": str(c), "order": order}
+    return complete(Bsr(), {"r": str(r), "c": str(c), "order": order})
 
 
 def blocks(rows: int, columns: int, r: int, c: int, seed: int = 0) -> Array:
@@ -94,3 +94,23 @@ def test_whole_blocks_are_stored() -> None:
 def test_small_blocks_have_no_fragment_order(r: int, c: int) -> None:
     with pytest.raises(FormatError, match="16x16"):
         Bsr().pack(np.ones((32, 32), np.float16), options(r, c, "fragment"))
+
+
+def test_clustering_finds_blocks_that_a_permutation_has_torn_apart() -> None:
+    rng = np.random.default_rng(5)
+    whole = blocks(256, 256, 16, 16)
+    torn = whole[rng.permutation(256)][:, rng.permutation(256)]
+    clustered = {**options(), "rows": "cluster", "columns": "cluster"}
+    stored = {name: len(Bsr().pack(w, chosen)["indices"]) for name, w, chosen in (
+        ("whole", whole, options()), ("torn", torn, options()), ("clustered", torn, clustered),
+    )}  # fmt: skip
+    assert stored["torn"] > 2 * stored["whole"]
+    assert stored["clustered"] <= 1.3 * stored["whole"]
+    np.testing.assert_array_equal(Bsr().unpack(Bsr().pack(torn, clustered), (256, 256), clustered), torn)
+
+
+def test_padding_is_no_row_and_no_column() -> None:
+    packed = Bsr().pack(np.ones((20, 37), np.float32), options())
+    np.testing.assert_array_equal(packed["row_order"], [*range(20), *[-1] * 12])
+    np.testing.assert_array_equal(packed["column_order"], [*range(37), *[-1] * 11])
+    assert Bsr().measure(packed, (20, 37), options()) == {"nblocks": 6}

@@ -61,3 +61,34 @@ def test_only_nonzeros_are_stored() -> None:
 def test_a_vector_is_refused() -> None:
     with pytest.raises(FormatError, match="1 dimensions"):
         Csr().validate(np.zeros(4, np.float32), NATURAL)
+
+
+def test_diagonals_cut_the_merge_path_into_equal_shares() -> None:
+    w = uneven()
+    packed = Csr().pack(w, NATURAL)
+    ends, nnz = packed["indptr"][1:], int(packed["indptr"][-1])
+    row = item = 0
+    for step in range(40 + nnz):  # the path itself: the end of a row once all its nonzeros are taken, else a nonzero
+        if step % 64 == 0:
+            assert packed["diagonals"][step // 64] == row, step
+        if row < 40 and ends[row] <= item:
+            row += 1
+        else:
+            item += 1
+    assert (row, item) == (40, nnz)
+    assert packed["diagonals"][-1] == 40
+    assert len(packed["diagonals"]) == -(-(40 + nnz) // 64) + 1
+
+
+def test_bins_count_rows_by_length() -> None:
+    w = np.zeros((5, 9), np.float32)
+    w[0, :8], w[1, :4], w[2, :3], w[3, :1] = 1, 1, 1, 1
+    np.testing.assert_array_equal(Csr().pack(w, BY_LENGTH)["bins"], [4, 3, 2, 1] + [0] * 28)
+
+
+def test_clustered_rows_are_neighbours_of_their_likes() -> None:
+    rng = np.random.default_rng(3)
+    kinds = rng.permutation(np.repeat(np.arange(8), 6))
+    w = (rng.random((8, 100)) < 0.2).astype(np.float32)[kinds]
+    order = Csr().pack(w, {"order": "cluster"})["row_order"]
+    assert np.count_nonzero(np.diff(kinds[order])) == 7  # each kind in one piece

@@ -11,7 +11,8 @@ from fitness.formats.format import complete, numbered
 def test_defaults_and_choices() -> None:
     assert complete(get_format("nm24"), {}) == {"values": "row"}
     assert complete(get_format("nm24"), {"values": "tile"}) == {"values": "tile"}
-    assert complete(get_format("dense"), {}) == {}
+    assert complete(get_format("coo"), {}) == {"order": "row"}
+    assert complete(get_format("csc"), {}) == {}
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fitness.patterns import DensePattern, NmPattern, PatternError, make_pattern
+import fitness.patterns
+from fitness.patterns import PATTERNS, DensePattern, NmPattern, PatternError, make_pattern
 from fitness.registry import UnknownNameError
 
 
@@ -46,7 +47,10 @@ def test_dense() -> None:
 
 @pytest.mark.parametrize(
     "spec", [{}, {"kind": 3}, {"kind": "nm"}, {"kind": "nm", "n": 0, "m": 4}, {"kind": "nm", "n": True, "m": 4},
-             {"kind": "nm", "n": 2, "m": 65}, {"kind": "dense", "n": 2}],
+             {"kind": "nm", "n": 2, "m": 65}, {"kind": "dense", "n": 2}, {"kind": "banded"},
+             {"kind": "banded", "bandwidth": -1}, {"kind": "banded", "bandwidth": 2, "density": 0},
+             {"kind": "periodic", "density": 0.5}, {"kind": "periodic", "shape": [8, 300], "density": 0.5},
+             {"kind": "channels"}, {"kind": "channels", "density": 0.5, "rows": 2}],
 )  # fmt: skip
 def test_refuses(spec: dict[str, Any]) -> None:
     with pytest.raises(PatternError):
@@ -68,6 +72,9 @@ SPARSE: list[dict[str, Any]] = [
     {"kind": "rows", "density": 0.25},
     {"kind": "power_law", "density": 0.05},
     {"kind": "power_law", "density": 0.3, "exponent": 2},
+    {"kind": "channels", "density": 0.25},
+    {"kind": "banded", "bandwidth": 40, "density": 0.5},
+    {"kind": "periodic", "shape": [16, 64], "density": 0.25},
 ]
 
 
@@ -133,3 +140,35 @@ def test_block_patterns_ask_for_whole_blocks_unless_the_task_says_otherwise() ->
 def test_sparse_patterns_refuse(spec: dict[str, Any]) -> None:
     with pytest.raises(PatternError):
         make_pattern(spec)
+
+
+def test_columns_are_full_or_empty() -> None:
+    mask = make_pattern({"kind": "channels", "density": 0.25}).mask((9, 40), np.random.default_rng(0))
+    assert sorted(mask.sum(axis=0).tolist()) == [0] * 30 + [9] * 10
+
+
+@pytest.mark.parametrize("shape", [(6, 6), (4, 9), (9, 4), (1, 1)])
+def test_a_band_lies_around_the_diagonal(shape: tuple[int, int]) -> None:
+    pattern = make_pattern({"kind": "banded", "bandwidth": 2})
+    mask = pattern.mask(shape, np.random.default_rng(0))
+    np.testing.assert_array_equal(mask, [[abs(i - j) <= 2 for j in range(shape[1])] for i in range(shape[0])])
+    assert pattern.density(shape) == pytest.approx(mask.mean())
+    assert pattern.index_bits(shape) == 0
+
+
+def test_periods_repeat() -> None:
+    pattern = make_pattern({"kind": "periodic", "shape": [4, 10], "density": 0.3})
+    mask = pattern.mask((13, 47), np.random.default_rng(1))
+    assert mask[:4, :10].sum() == 12
+    for i in range(13):
+        for j in range(47):
+            assert mask[i, j] == mask[i % 4, j % 10]
+    # one period costs its entropy once, however large W is
+    assert pattern.index_bits((4, 10)) == pytest.approx(100 * pattern.index_bits((40, 100)))
+
+
+def test_every_kind_is_documented_and_found() -> None:
+    specs = [*SPARSE, {"kind": "nm", "n": 1, "m": 4}, {"kind": "dense"}]
+    assert {spec["kind"] for spec in specs} == set(PATTERNS) - {"file"}
+    for kind in PATTERNS:
+        assert getattr(fitness.patterns, PATTERNS[kind].rpartition(":")[2]).kind == kind

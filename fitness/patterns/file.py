@@ -1,0 +1,141 @@
+"""The pattern of a matrix in a file: where it has its nonzeros. Values are the task's to draw, as for every pattern."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from fitness.expressions import nearest
+from fitness.patterns.pattern import AnyShape, PatternError, Shape, refuse_unknown
+
+if TYPE_CHECKING:
+    from fitness.matrices import Mask
+
+_KEPT = 4  # masks of files in memory
+
+
+@dataclass(frozen=True)
+class FilePattern(AnyShape):
+    """The nonzeros of the matrix in a file, at the matrix's own shape exactly.
+
+    At other shapes (kernels are checked at small ones) it is a piece of it: M neighbouring rows, beginning at random
+    and wrapping around, with their columns scaled to K, so that row lengths and bands survive; columns that meet are
+    one.
+    """
+
+    path: str
+    matrix: str
+    sha256: str
+    kind: ClassVar[str] = "file"
+
+    @classmethod
+    def from_spec(cls, spec: Mapping[str, Any]) -> Self:
+        """Read the file's table and the file.
+
+        Keys `path`, of a file that `fitness.matrices` reads (relative to the working directory); `matrix`, its name
+        where the file has several; and `sha256`, optional: the pattern's `digest`, so that a changed file is refused.
+        """
+        refuse_unknown(spec, ("path", "matrix", "sha256"), cls.kind)
+        for key in ("path", "matrix", "sha256"):
+            if not isinstance(spec.get(key, ""), str):
+                raise PatternError(f'{key} = {spec[key]!r} is not a string; write path = "matrix.mtx"')
+        if not spec.get("path"):
+            raise PatternError('path is missing; write path = "matrix.mtx"')
+        made = cls(spec["path"], spec.get("matrix", ""), spec.get("sha256", ""))
+        if made.source.nnz == 0:
+            raise PatternError(f"{made.path} has no nonzero; choose another matrix")
+        if made.sha256 and made.digest != made.sha256:
+            raise PatternError(
+                f"{made.path} has other nonzeros than when its sha256 was noted: it is {made.digest} now; "
+                f"restore the file, or change sha256"
+            )
+        return made
+
+    @property
+    def source(self) -> Mask:
+        """All of the matrix; raises PatternError if it cannot be read (any more)."""
+        return _read(self.path, self.matrix)
+
+    @property
+    def digest(self) -> str:
+        """sha256 (hex) of shape and nonzero places."""
+        return _digest(self.source)
+
+    def mask(self, shape: Shape, rng: Generator) -> NDArray[np.bool_]:
+        """The matrix, or a piece of it; never empty."""
+        source = self.source
+        if shape == source.shape:
+            return source.window(slice(None), slice(None))
+        rows, columns = source.shape
+        indptr, indices = source.to_csr()
+        first = int(rng.integers(rows))
+        chosen = np.arange(first, first + shape[0]) % rows
+        if not source.row_counts[chosen].any():
+            first = int(rng.choice(np.flatnonzero(source.row_counts)))
+            chosen = np.arange(first, first + shape[0]) % rows
+        mask = np.zeros(shape, np.bool_)
+        for row, old in enumerate(chosen):
+            mask[row, indices[indptr[old] : indptr[old + 1]].astype(np.int64) * shape[1] // columns] = True
+        return mask
+
+    def density(self, shape: Shape) -> float:
+        """Share of nonzeros: exact at the matrix's own shape, else that of all its rows with columns scaled to K."""
+        source = self.source
+        if shape[1] == source.shape[1]:
+            return source.density
+        return _scaled(source, shape[1]) / (source.shape[0] * shape[1])
+
+    def index_bits(self, shape: Shape) -> float:  # noqa: ARG002
+        """0: which structure a file has is not known, and with the right one a format may do without indices."""
+        return 0.0
+
+
+def _read(path: str, name: str) -> Mask:
+    """The mask of a matrix in a file, from the cache unless the file has changed."""
+    try:
+        state = Path(path).stat()
+    except OSError as error:
+        raise PatternError(f"{path} cannot be read: {error.strerror}; check the path") from error
+    return _loaded(path, name, state.st_mtime_ns, state.st_size)
+
+
+@functools.lru_cache(maxsize=_KEPT)
+def _loaded(path: str, name: str, changed_ns: int, size: int) -> Mask:  # noqa: ARG001 - the file's state is the key
+    from fitness.matrices import MatrixError, open_matrices
+
+    try:
+        entries = {entry.name: entry for entry in open_matrices(Path(path)).entries}
+        if not name and len(entries) == 1:
+            return next(iter(entries.values())).load().mask
+        if name in entries:
+            return entries[name].load().mask
+    except MatrixError as error:
+        raise PatternError(str(error)) from error
+    if not name:
+        raise PatternError(f"{path} has {len(entries)} matrices; write matrix = one of {sorted(entries)[:5]}")
+    raise PatternError(f"{path} has no matrix {name!r}; {nearest(name, entries)}")
+
+
+@functools.lru_cache(maxsize=_KEPT)
+def _digest(mask: Mask) -> str:
+    indptr, indices = mask.to_csr()
+    content = hashlib.sha256(np.array(mask.shape, "<i8").tobytes())
+    content.update(np.asarray(indptr, "<i8").tobytes())
+    content.update(np.asarray(indices, "<i4").tobytes())
+    return content.hexdigest()
+
+
+@functools.lru_cache(maxsize=64)
+def _scaled(mask: Mask, columns: int) -> int:
+    """Nonzeros that are left where columns are scaled to that many."""
+    indptr, indices = mask.to_csr()
+    rows = np.repeat(np.arange(mask.shape[0]), np.diff(indptr))
+    return len(np.unique(rows * columns + indices.astype(np.int64) * columns // mask.shape[1]))
