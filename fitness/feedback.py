@@ -1,4 +1,4 @@
-"""Feedback on one kernel beyond its verdict: profiles at the timed shapes, sanitizers at a small one.
+"""Feedback on one kernel beyond its verdict: profiles at the timed shapes, sanitizers and traces at a small one.
 
 The same questions on both devices: the simulator answers from its counters and checks, a card through Nsight
 Compute and compute-sanitizer, each in a process of its own.
@@ -7,9 +7,12 @@ Compute and compute-sanitizer, each in a process of its own.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from fitness.compile import CompileError, compile_source
-from fitness.devices.device import Checks, Profile, Program
+from fitness.devices.device import Checks, Execution, Profile, Program
+from fitness.devices.simulator.simulator import Simulator
+from fitness.devices.simulator.tracing import Point, Step, Tracer, code_lines
 from fitness.gpu import Gpu
 from fitness.inputs import Case, make_case
 from fitness.kernel import Kernel
@@ -19,7 +22,24 @@ from fitness.task import Task
 
 
 class FeedbackError(ValueError):
-    """There is nothing to profile or sanitize: the kernel does not compile or cannot be launched."""
+    """Nothing to profile, sanitize or trace: the kernel does not compile, cannot be launched or never gets there."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What one thread did at one source line, on the simulator.
+
+    Attributes:
+        shape: of the run. point: where. source: the line's text. steps: in order; left_out: further ones not kept.
+        findings: of the whole run, all checks on; a fault ends it.
+    """
+
+    shape: Mapping[str, int]
+    point: Point
+    source: str
+    steps: tuple[Step, ...]
+    left_out: int
+    findings: tuple[Finding, ...]
 
 
 def profiles(kernel: Kernel, task: Task, kind: str, gpu: Gpu) -> tuple[tuple[Mapping[str, int], Profile], ...]:
@@ -68,6 +88,43 @@ def sanitized(kernel: Kernel, task: Task, kind: str, gpu: Gpu) -> tuple[Finding,
 
             found.extend(open_device(kind, gpu).run(program, case.inputs, Checks()).findings)
     return tuple(dict.fromkeys(found)) if all(finding.shape is None for finding in found) else tuple(found)
+
+
+def traced(kernel: Kernel, task: Task, gpu: Gpu, point: Point, sizes: Mapping[str, int]) -> Trace:
+    """Registers and addresses of one thread at one source line, step by step; always on the simulator.
+
+    Args:
+        kernel: the candidate.
+        task: what it computes.
+        gpu: the card that is simulated.
+        point: where.
+        sizes: what to change of the task's first small shape.
+
+    Raises:
+        FeedbackError: it cannot be run, or the thread executes nothing of that line.
+    """
+    shape = {**task.small_shapes()[0], **sizes}
+    program, case = _program(kernel, task, shape, gpu)
+    execution, tracer = Simulator(gpu).trace(program, case.inputs, point)
+    source = kernel.source.splitlines()
+    text = source[point.line - 1].strip() if 0 < point.line <= len(source) else ""
+    if not tracer.steps:
+        raise FeedbackError(_nothing_traced(program, point, tracer, execution))
+    return Trace(shape, point, text, tuple(tracer.steps), tracer.left_out, execution.findings)
+
+
+def _nothing_traced(program: Program, point: Point, tracer: Tracer, execution: Execution) -> str:
+    """Why a trace is empty, and where to look instead."""
+    entries = {launch.entry for launch in program.launches}
+    if not tracer.reached:
+        sizes = "; ".join(f"{launch.entry}: grid {launch.grid}, block {launch.block}" for launch in program.launches)
+        return f"there is no thread {point.thread} of block {point.block} at this shape ({sizes})"
+    lines = sorted(code_lines(program.compiled.ptx, entries))
+    if point.line not in lines:
+        near = sorted(lines, key=lambda line: abs(line - point.line))[:4]
+        return f"no instruction comes from line {point.line}; some come from lines {', '.join(map(str, sorted(near)))}"
+    ended = f" (the run ended before: {execution.findings[0].message})" if execution.ended != "finished" else ""
+    return f"thread {point.thread} of block {point.block} executes nothing of line {point.line}{ended}"
 
 
 def _program(kernel: Kernel, task: Task, shape: Mapping[str, int], gpu: Gpu) -> tuple[Program, Case]:

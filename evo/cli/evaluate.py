@@ -14,6 +14,7 @@ DEPTHS = ("compile", "small_run", "correctness", "timing", "confirmation")
 
 @click.command(cls=Command)
 @click.argument("kernel", type=click.Path(path_type=Path), metavar="KERNEL")
+@click.argument("where", nargs=-1, metavar="[thread=X,Y,Z] [block=X,Y,Z]")
 @click.option("--task", "experiment", default="nm24", show_default=True, help="Experiment whose task it is judged by.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change one key of the experiment.")
 @click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="Set a param of the kernel.")
@@ -21,11 +22,13 @@ DEPTHS = ("compile", "small_run", "correctness", "timing", "confirmation")
 @click.option("--full", is_flag=True, help="The full correctness lists, as for seeds.")
 @click.option("--profile", is_flag=True, help="Counters and limiter: the simulator's, or Nsight Compute's.")
 @click.option("--sanitize", is_flag=True, help="Bounds, races, barriers: the simulator, or compute-sanitizer.")
+@click.option("--trace", metavar="line=N", help="Values and addresses of one thread at line N, always simulated.")
 @json_option
 @click.pass_context
 def evaluate(
     ctx: click.Context,
     kernel: Path,
+    where: tuple[str, ...],
     experiment: str,
     settings: tuple[str, ...],
     params: tuple[str, ...],
@@ -33,14 +36,20 @@ def evaluate(
     full: bool,
     profile: bool,
     sanitize: bool,
+    trace: str | None,
     as_json: bool,
 ) -> None:
     """Judge one KERNEL file by all gates and say what was found.
 
-    The device is the experiment's (`--set device.kind=simulator`); flags mean the same on both. Exit code: 0 for a
-    valid kernel, 1 otherwise.
+    The device is the experiment's (`--set device.kind=simulator`); flags mean the same on both. `--trace line=57
+    thread=0,0,0 block=1,0,0` shows, instruction by instruction, what that thread reads, computes and addresses at
+    line 57, at the first small shape of the task (`N=8` and the like change it). Exit code: 0 for a valid kernel, 1
+    otherwise.
     """
     from evo.cli.verdicts import Asked, evaluate_kernel
 
-    asked = Asked(kernel, experiment, settings, params, depth, full, profile, sanitize, as_json)
+    if where and trace is None:
+        raise click.UsageError(f"{where[0]}: only --trace takes further words")
+    words = () if trace is None else (trace, *where)
+    asked = Asked(kernel, experiment, settings, params, depth, full, profile, sanitize, words, as_json)
     ctx.exit(evaluate_kernel(asked))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from evo.cli import tracing
 from evo.cli.experiments import find
 from evo.errors import EvoError
 from evo.experiment import Experiment
@@ -37,6 +38,7 @@ class Asked:
     full: bool
     profile: bool
     sanitize: bool
+    trace: tuple[str, ...]
     as_json: bool
 
 
@@ -46,7 +48,8 @@ class Verdict:
 
     Attributes:
         kernel, kind, gpu: what was judged, on which device.
-        outcome: of the gates. profiles: (shape, profile); sanitized: findings; None where not asked for.
+        outcome: of the gates. profiles: (shape, profile); sanitized: findings; trace: of one thread at one line;
+            None where not asked for.
     """
 
     kernel: Kernel
@@ -55,6 +58,7 @@ class Verdict:
     outcome: Outcome
     profiles: tuple[tuple[dict[str, int], Profile], ...] | None
     sanitized: tuple[Finding, ...] | None
+    trace: feedback.Trace | None = None
 
 
 def evaluate_kernel(asked: Asked) -> int:
@@ -89,6 +93,7 @@ def _kernel(asked: Asked) -> Kernel:
 
 def _judge(kernel: Kernel, experiment: Experiment, asked: Asked) -> Verdict:
     task, gpu = experiment.checked_task, gpus.load(experiment.device.gpu)
+    point, sizes = tracing.place(asked.trace, tuple(task.small_shapes()[0])) if asked.trace else (None, {})
     kind, _ = resolve(experiment.device.kind, gpu)
     if kind == "cuda" and (problem := missing()):
         raise EvoError(f'device.kind = "cuda": {problem}', "evo doctor says what this machine can do")
@@ -98,12 +103,13 @@ def _judge(kernel: Kernel, experiment: Experiment, asked: Asked) -> Verdict:
     try:
         profiles = feedback.profiles(kernel, task, kind, gpu) if asked.profile and runs else None
         sanitized = feedback.sanitized(kernel, task, kind, gpu) if asked.sanitize and runs else None
+        trace = feedback.traced(kernel, task, gpu, point, sizes) if point is not None and runs else None
     except (feedback.FeedbackError, RuntimeError) as error:
         raise EvoError(
-            f"{asked.kernel}: {error}", "leave out --profile and --sanitize for the verdict alone"
+            f"{asked.kernel}: {error}", "leave out --profile, --sanitize and --trace for the verdict alone"
         ) from error
     shaped = None if profiles is None else tuple((dict(shape), profile) for shape, profile in profiles)
-    return Verdict(kernel, kind, gpu.name, outcome, shaped, sanitized)
+    return Verdict(kernel, kind, gpu.name, outcome, shaped, sanitized, trace)
 
 
 def _outcome(kernel: Kernel, task: Task, kind: str, gpu: str, limits: CandidateLimits, asked: Asked) -> Outcome:
@@ -143,6 +149,9 @@ def lines(verdict: Verdict) -> list[str]:
         said += [f"          {name} {value:.6g}" for name, value in sorted(profile.counters.items())]
     if verdict.sanitized is not None:
         said += [_finding(finding) for finding in verdict.sanitized] or ["sanitizer nothing found"]
+    if verdict.trace is not None:
+        said += tracing.lines(verdict.trace)
+        said += [_finding(finding) for finding in verdict.trace.findings]
     return said
 
 
@@ -180,6 +189,7 @@ def as_json(verdict: Verdict) -> dict[str, object]:
         if verdict.profiles is None
         else [{"shape": s, "limiter": p.limiter, "counters": dict(p.counters)} for s, p in verdict.profiles],
         "sanitized": None if verdict.sanitized is None else [_finding_json(finding) for finding in verdict.sanitized],
+        "trace": None if verdict.trace is None else tracing.as_json(verdict.trace),
         "compile_s": outcome.cost.compile_s,
         "evaluate_s": outcome.cost.evaluate_s,
     }

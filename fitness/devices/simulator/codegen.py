@@ -19,6 +19,7 @@ from fitness.devices.simulator.layout import Layout, layout
 from fitness.devices.simulator.ptx import Function, Instruction, Module, Register
 from fitness.devices.simulator.registers import plain
 from fitness.devices.simulator.sites import Site
+from fitness.devices.simulator.tracing import Watched, watched
 from fitness.devices.simulator.writer import Writer, register_dtype
 
 BlockFunction = Callable[..., Any]
@@ -52,8 +53,8 @@ class Kernel:
 
 
 class _Generator:
-    def __init__(self, module: Module, function: Function, graph: Graph, *, track: bool) -> None:
-        self.graph = graph
+    def __init__(self, module: Module, function: Function, graph: Graph, *, track: bool, trace: int) -> None:
+        self.graph, self.trace = graph, trace
         self.layout = layout(module, function)
         self.writer = Writer(self.layout, graph.tainted, graph.kinds, track=track)
         self.writer.space.update(_plain=plain, _pick=pick)
@@ -97,7 +98,11 @@ class _Generator:
         writer.lines = []
         try:
             for instruction in block.instructions:
-                self._instruction(instruction, before)
+                if instruction.line == self.trace > 0:
+                    self._traced(instruction, before)
+                else:
+                    self._instruction(instruction, before)
+            self._trace_end(block)
             self._terminator(block)
         except Stop as stop:
             name = writer.function(stop)
@@ -105,6 +110,27 @@ class _Generator:
         arguments = ", ".join(["_m", "_c", *writer.variables(block.live_in)])
         body = "\n".join(writer.lines) or "    pass"
         return "\n".join([*before, f"def _b{block.index}({arguments}):", body, ""])
+
+    def _traced(self, instruction: Instruction, before: list[str]) -> None:
+        """An instruction of the line that is traced."""
+        what = watched(instruction, self.writer.defined_unused)
+        self._report("before", what)
+        self._instruction(instruction, before)
+        self._report("after", what)
+
+    def _trace_end(self, block: Block) -> None:
+        """The instruction that ends a block, if it is of the line that is traced."""
+        instruction = block.terminator.instruction
+        if instruction is not None and instruction.line == self.trace > 0 and block.terminator.kind != "jump":
+            what = watched(instruction, self.writer.defined_unused, ends=True)
+            self._report("before", what)
+            self._report("after", what)
+
+    def _report(self, when: str, what: Watched) -> None:
+        registers = what.reads if when == "before" else what.writes
+        values = "".join(f"{r.name}, " for r in registers)
+        marks = "".join(f"u_{r.name}, " if r.name in self.writer.tainted else "False, " for r in registers)
+        self.writer.put(f"_m.tracer.{when}(_c, {self.writer.function(what)}, ({values}), ({marks}))")
 
     def _instruction(self, instruction: Instruction, before: list[str]) -> None:
         if instruction.guard is None:
@@ -267,8 +293,14 @@ def _never_read(graph: Graph) -> frozenset[str]:
     return frozenset(set(graph.kinds) - read)
 
 
-def generate(module: Module, name: str, *, track: bool) -> Kernel:
-    """Compile one entry of a module; `track` follows uninitialised values.
+def generate(module: Module, name: str, *, track: bool, trace: int = 0) -> Kernel:
+    """Compile one entry of a module.
+
+    Args:
+        module: of the entry.
+        name: of the entry.
+        track: follow uninitialised values.
+        trace: source line whose instructions tell the machine's tracer their values; 0: none.
 
     Raises:
         PtxError: the entry's control flow is malformed.
@@ -279,4 +311,4 @@ def generate(module: Module, name: str, *, track: bool) -> Kernel:
         raise unsupported(f"an entry named {name}", 0)
     function = inline_calls(module, function)
     graph = cfg.build(function)
-    return _Generator(module, function, graph, track=track).kernel()
+    return _Generator(module, function, graph, track=track, trace=trace).kernel()

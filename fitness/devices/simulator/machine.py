@@ -84,6 +84,7 @@ class Machine:
         self.bulk = Bulk(self, deferred=self.copies.deferred)
         self.remote = Remote(self, deferred=self.copies.deferred)
         self.wgmma = Wgmma(self)
+        self.tracer: Any = None
         self.warp_base, self.only_chunk = 0, True
         self._first_line = [
             next((i.line for i in [*b.instructions, b.terminator.instruction] if i is not None and i.line), 0)
@@ -224,6 +225,8 @@ class Machine:
         self.bulk.begin(chunk)
         self.wgmma.begin(chunk)
         self.memory.places.clear()
+        if self.tracer is not None:
+            self.tracer.begin(chunk)
         if self.races is not None:
             self.races.begin(chunk)
         if self.proxies is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fitness.devices.device import (
+    FULL_CHECKS,
     BufferRef,
     Checks,
     Execution,
@@ -51,6 +52,7 @@ from fitness.devices.simulator.regions import (
 )
 from fitness.devices.simulator.sampling import clustered
 from fitness.devices.simulator.timing import model_program
+from fitness.devices.simulator.tracing import Point, Tracer
 from fitness.devices.simulator.variables import PtxError
 from fitness.gpu import Gpu
 from fitness.outcome import Clock, Finding
@@ -67,9 +69,9 @@ def _module(digest: str, text: str) -> ptx.Module:
 
 
 @functools.lru_cache(maxsize=16)
-def _kernel(text: str, entry: str, track: bool) -> Kernel:
+def _kernel(text: str, entry: str, track: bool, trace: int = 0) -> Kernel:
     digest = hashlib.sha256(text.encode()).hexdigest()
-    return generate(_module(digest, text), entry, track=track)
+    return generate(_module(digest, text), entry, track=track, trace=trace)
 
 
 @functools.lru_cache(maxsize=16)
@@ -94,8 +96,8 @@ class _Services:
 class _Run:
     """One execution of a program."""
 
-    def __init__(self, program: Program, inputs: Inputs, checks: Checks) -> None:
-        self.program, self.inputs, self.checks = program, inputs, checks
+    def __init__(self, program: Program, inputs: Inputs, checks: Checks, tracer: Tracer | None = None) -> None:
+        self.program, self.inputs, self.checks, self.tracer = program, inputs, checks, tracer
         self.findings = Findings()
         self.budget = Budget(checks.steps)
         text = program.compiled.ptx
@@ -208,7 +210,8 @@ class _Run:
 
     def _launch(self, launch: ResolvedLaunch, chosen: tuple[int, ...] | None) -> None:
         checks = self.checks
-        kernel = _kernel(self.program.compiled.ptx, launch.entry, checks.uninitialised)
+        line = self.tracer.point.line if self.tracer is not None else 0
+        kernel = _kernel(self.program.compiled.ptx, launch.entry, checks.uninitialised, line)
         parameters = self._parameters(launch, kernel.layout)
         image = np.frombuffer(parameters, np.uint8)
         regions = [*self.buffers.values(), *self._module_regions()]
@@ -226,6 +229,9 @@ class _Run:
             (launch.shared, shared), services, launch.cluster,
         )  # fmt: skip
         services.matrices.warps = machine.warps
+        if self.tracer is not None:
+            machine.tracer = self.tracer
+            self.tracer.launch(launch.entry, memory, kernel.layout)
         try:
             self._chunks(machine, launch, blocks, shared)
         finally:
@@ -321,13 +327,21 @@ class Simulator:
         try:
             return _Run(program, inputs, checks).execute()
         except PtxError as error:
-            stop = unsupported(f"this PTX: {error}", 0)
-            return Execution(
-                outputs=dict(inputs.outputs),
-                written=_nothing(inputs.outputs),
-                findings=(stop.finding,),
-                ended="unsupported",
-            )
+            return self._unsupported(inputs, error)
+
+    def trace(self, program: Program, inputs: Inputs, point: Point) -> tuple[Execution, Tracer]:
+        """Run with all checks and keep what one thread does at one source line, until a fault if there is one."""
+        tracer = Tracer(point)
+        try:
+            return _Run(program, inputs, FULL_CHECKS, tracer).execute(), tracer
+        except PtxError as error:
+            return self._unsupported(inputs, error), tracer
+
+    @staticmethod
+    def _unsupported(inputs: Inputs, error: PtxError) -> Execution:
+        stop = unsupported(f"this PTX: {error}", 0)
+        written = {name: np.zeros(array.shape, dtype=bool) for name, array in inputs.outputs.items()}
+        return Execution(dict(inputs.outputs), written, (stop.finding,), "unsupported")
 
     def time(self, subjects: Sequence[Timeable], *, screen: bool) -> tuple[Measurement, ...]:
         """Modelled time of each subject; `screen` changes nothing, for there is no noise.
@@ -345,7 +359,3 @@ class Simulator:
             CostRunError: the program does not finish.
         """
         return profile_program(self, Timeable(program, inputs))
-
-
-def _nothing(outputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[np.bool_]]:
-    return {name: np.zeros(array.shape, dtype=bool) for name, array in outputs.items()}
