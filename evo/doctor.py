@@ -41,6 +41,7 @@ def examine(*, llm: bool = False) -> list[Check]:
     return [
         Check("python", "ok", ".".join(str(part) for part in sys.version_info[:3]), needed=True),
         _nvrtc(),
+        _cache(),
         *_gpu(),
         _package("torch", "PyTorch, for vendor baselines", "pip install torch"),
         _cusparselt(),
@@ -59,6 +60,21 @@ def _nvrtc() -> Check:
         return Check("nvrtc", "ok", f"{version()}, headers in {folder}", needed=True)
     except (NvrtcError, ImportError, RuntimeError) as error:
         return Check("nvrtc", "broken", str(error), fix, needed=True)
+
+
+def _cache() -> Check:
+    from fitness.compiler import cache
+
+    fix = "export EVO_CACHE=FOLDER, one you can write to"
+    try:
+        cache.check_writable()
+        held = cache.size()
+    except cache.CacheError as error:
+        return Check("compile cache", "broken", str(error), fix, needed=True)
+    said = (
+        f"{cache.folder()}: {held.entries} entries, {held.bytes / 2**20:.1f} MiB of at most {cache.LIMIT_BYTES >> 20}"
+    )
+    return Check("compile cache", "ok", said, needed=True)
 
 
 def _gpu() -> list[Check]:

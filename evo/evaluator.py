@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from fitness.kernel import Kernel
-from fitness.outcome import Gate, Outcome
+from fitness.outcome import Finding, Gate, Outcome
 from fitness.task import Task
 
 
@@ -38,6 +38,10 @@ class Prepared(Protocol):
     @property
     def code_key(self) -> str:
         """Equal for kernels that are the same code, launched the same way."""
+
+    @property
+    def findings(self) -> Sequence[Finding]:
+        """Warnings and notes of the compilation."""
 
 
 class Evaluator(Protocol):

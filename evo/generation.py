@@ -9,8 +9,9 @@ from evo.archive import Entry, Refused
 from evo.observer import Stage
 from evo.session import Session
 from evo.sharing import Found
+from fitness.compile import DAMAGED_CACHE
 from fitness.kernel import Kernel
-from fitness.outcome import Cost, Gate, Outcome
+from fitness.outcome import Cost, Finding, Gate, Outcome
 from mutations.operator import Candidate, Plan
 
 
@@ -133,6 +134,7 @@ class _Round:
         keys = {}
         for n, result in session.pool.prepare(session.task, self._jobs(numbers), stop=self._out_of_time):
             kernel = self._candidates[n].kernel
+            self._tell_of_damage(n, result.findings)
             if isinstance(result, Outcome):
                 self._share(n, kernel.id, result)
                 self._settle(n, result)
@@ -142,6 +144,12 @@ class _Round:
                 session.step()
         self._check_time(len(keys) + sum(n in session.judged for n in numbers) < len(numbers))
         return keys
+
+    def _tell_of_damage(self, n: int, findings: Sequence[Finding]) -> None:
+        """Say aloud where the compile cache had to be repaired: the verdict, which compiles nothing, will not."""
+        for finding in findings:
+            if finding.kind == DAMAGED_CACHE:
+                self._session.event("warning", {"message": f"#{n}: {finding.message}"})
 
     def _judge(self, numbers: Sequence[int], keys: dict[int, str]) -> None:
         session = self._session

@@ -19,7 +19,7 @@ from typing import TypeVar, cast
 
 from evo.evaluator import never
 from fitness.baselines import BaselineTimes
-from fitness.compiler.cache import check_writable
+from fitness.compiler.cache import check_writable, prune
 from fitness.evaluate import Prepared
 from fitness.kernel import Kernel
 from fitness.outcome import CompileFailed, Cost, Finding, Gate, LaunchFailed, Outcome, TimedOut, Unsupported
@@ -129,6 +129,7 @@ class Pool:
         if workers < 1:
             raise ValueError(f"workers = {workers}; at least 1")
         check_writable()
+        prune()
         self.device, self.limits = device, limits or CandidateLimits()
         self._seats: list[_Seat] = []
         self._count = workers

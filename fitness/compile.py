@@ -23,6 +23,9 @@ from fitness.outcome import Finding, Gate
 #: few words CUDA's own headers bring fit; a hidden copy of an operand does not.
 MAXIMUM_MODULE_BYTES = 64 * 1024
 
+#: Kind of the note on a candidate whose cached compilation could not be read back.
+DAMAGED_CACHE = "damaged_cache_entry"
+
 
 @dataclass(frozen=True)
 class CompileError:
@@ -52,7 +55,8 @@ def compile_source(
         use_cache: read and write the cache in `$EVO_CACHE`.
 
     Returns:
-        The build, or what is wrong with the source. The same for the same arguments, but for `seconds`.
+        The build, or what is wrong with the source. The same for the same arguments, but for `seconds` and a note
+        where the cache was damaged.
 
     Raises:
         fitness.compiler.nvrtc.NvrtcError: NVRTC or the headers are missing or broken.
@@ -63,15 +67,24 @@ def compile_source(
     if refused:
         return CompileError(refused)
     name = _key(source, defines, flags, arch)
-    result = cache.load(name) if use_cache else None
-    if result is None:
+    held = cache.load(name) if use_cache else None
+    if held is None or isinstance(held, cache.Damaged):
         result = _build(source, (*defines, *flags), arch)
         if use_cache:
             cache.store(name, result)
+    else:
+        result = held
+    notes = (_damaged(held),) if isinstance(held, cache.Damaged) else ()
     seconds = time.perf_counter() - started
     if isinstance(result, tuple):
-        return CompileError(result, seconds)
-    return replace(result, seconds=seconds)
+        return CompileError((*result, *notes), seconds)
+    return replace(result, warnings=(*result.warnings, *notes), seconds=seconds)
+
+
+def _damaged(entry: cache.Damaged) -> Finding:
+    message = f"the entry {entry.path} of the compile cache was damaged: compiled anew and replaced"
+    hint = "one may be a killed process or a full disk; many: check the disk"
+    return Finding(Gate.COMPILE, DAMAGED_CACHE, message, None, hint, severity="note")
 
 
 def _key(source: str, defines: Sequence[str], flags: Sequence[str], arch: str) -> str:

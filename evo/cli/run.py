@@ -44,8 +44,9 @@ def run(
     """Evolve kernels for the task of each EXPERIMENT file.
 
     EXPERIMENT is a path, or the name of an experiment that comes with evo (nm24, smoke). Several share the budget
-    of the first, and verdicts where their tasks are equal. Results go to the archive and to runs/<name>-<id>/. Exit code: 0 when a valid kernel was
-    found, 1 on an error or without one, 3 when it paused to ask a person, 130 when interrupted.
+    of the first, and verdicts where their tasks are equal. Results go to the archive and to runs/<name>-<id>/. Exit
+    code: 0 when a valid kernel was found, 1 on an error or without one, 3 when it paused to ask a person, 130 when
+    interrupted.
     """
     from evo.cli.jobs import Options, run_all
 

@@ -1,20 +1,24 @@
 """Content-addressed cache of finished compilations, shared by every process of the user.
 
 One file per compilation, named by the hash of everything that went into it. Files appear by an atomic
-rename, so readers never see half of one; a damaged file is recompiled and replaced. Failures are cached
-like successes: NVRTC is deterministic.
+rename, so readers never see half of one; a damaged file is told apart from an absent one, so that whoever
+replaces it can say so. Failures are cached like successes: NVRTC is deterministic. Beyond `LIMIT_BYTES` the
+entries used longest ago are removed.
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import json
 import os
 import tempfile
-from dataclasses import asdict
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from fitness.devices.device import Compiled, Entry, Parameter
 from fitness.outcome import Finding, Gate
@@ -22,9 +26,25 @@ from fitness.outcome import Finding, Gate
 #: Part of every key: raise it when what is stored changes meaning.
 FORMAT = "1"
 
+LIMIT_BYTES: Final = 2 * 1024**3
+"""Size above which the cache is pruned; an entry takes about 0.1 to 1 MiB."""
+_KEPT: Final = 0.9
+"""Share of the limit that pruning leaves, so that it is not due again at once."""
+_STORES: Final = 200
+"""A process that stores looks at the size again after so many entries."""
+_ABANDONED_S: Final = 3600.0
+"""Half-written files of processes that were killed are removed after this time."""
+
 
 class CacheError(OSError):
     """The cache folder cannot be used; the message names it and the variable that moves it."""
+
+
+@dataclass(frozen=True)
+class Damaged:
+    """An entry that cannot be read back: cut off, changed, or of no known form."""
+
+    path: Path
 
 
 def folder() -> Path:
@@ -45,18 +65,29 @@ def key(*parts: str) -> str:
     return digest.hexdigest()
 
 
-def load(name: str) -> Compiled | tuple[Finding, ...] | None:
-    """What was stored under `name`: a build, the findings of a failed one, or None (absent, damaged)."""
+def load(name: str) -> Compiled | tuple[Finding, ...] | Damaged | None:
+    """What was stored under `name`: a build, the findings of a failed one, `Damaged`, or None where there is nothing.
+
+    Raises:
+        CacheError: the file is there and cannot be read.
+    """
+    path = _path(name)
     try:
-        raw = _path(name).read_bytes()
+        raw = path.read_bytes()
     except FileNotFoundError:
         return None
     except OSError as problem:
         raise _unusable(problem) from problem
     checksum, _, body = raw.partition(b"\n")
     if hashlib.sha256(body).hexdigest().encode() != checksum:
-        return None
-    return _decode(json.loads(body))
+        return Damaged(path)
+    try:
+        result = _decode(json.loads(body))
+    except (ValueError, KeyError, TypeError):
+        return Damaged(path)
+    with contextlib.suppress(OSError):  # removed meanwhile, or of another user: it only counts as used earlier
+        os.utime(path)
+    return result
 
 
 def store(name: str, result: Compiled | tuple[Finding, ...]) -> None:
@@ -78,6 +109,59 @@ def store(name: str, result: Compiled | tuple[Finding, ...]) -> None:
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)
         raise _unusable(problem) from problem
+    global _stored
+    _stored += 1
+    if _stored % _STORES == 0:
+        prune()
+
+
+_stored = 0
+
+
+@dataclass(frozen=True)
+class Size:
+    """What the cache holds."""
+
+    entries: int
+    bytes: int
+
+
+def size() -> Size:
+    """Entries and their bytes; nothing where there is no cache yet."""
+    sizes = [status.st_size for path, status in _files() if path.suffix == ".json"]
+    return Size(len(sizes), sum(sizes))
+
+
+def prune(limit_bytes: int = LIMIT_BYTES) -> Size:
+    """Remove the entries used longest ago until the cache is below its limit again, and what killed writers left.
+
+    Returns:
+        What was removed. Other processes may prune, read and store at the same time.
+    """
+    entries = []
+    for path, status in _files():
+        if path.suffix == ".json":
+            entries.append((status.st_mtime, status.st_size, path))
+        elif time.time() - status.st_mtime > _ABANDONED_S:
+            with contextlib.suppress(OSError):
+                path.unlink()
+    total = sum(held for _, held, _ in entries)
+    if total <= limit_bytes:
+        return Size(0, 0)
+    removed = freed = 0
+    for _, held, path in sorted(entries):
+        if total - freed <= _KEPT * limit_bytes:
+            break
+        with contextlib.suppress(OSError):  # removed by another process, or of another user
+            path.unlink()
+            removed, freed = removed + 1, freed + held
+    return Size(removed, freed)
+
+
+def _files() -> Iterator[tuple[Path, os.stat_result]]:
+    for path in (folder() / "compiled").glob("??/*"):
+        with contextlib.suppress(OSError):
+            yield path, path.stat()
 
 
 def check_writable() -> None:

@@ -114,6 +114,7 @@ class Prepared:
     """As fitness.evaluate's."""
 
     code_key: str
+    findings: tuple[Finding, ...] = ()
 
 
 @dataclass(frozen=True)

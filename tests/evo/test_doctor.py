@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -10,6 +11,7 @@ from click.testing import CliRunner
 from evo import doctor
 from evo.cli.group import cli
 from evo.doctor import Check, examine
+from fitness.compiler import cache
 from fitness.devices.cuda.available import CardInfo
 
 NAMES = {"python", "nvrtc", "pycuda", "card", "torch", "cusparselt", "ray", "nvcc", "ncu", "compute-sanitizer", "model"}
@@ -19,7 +21,23 @@ def test_everything_is_looked_at_and_every_lack_has_a_fix() -> None:
     checks = examine()
     assert {check.name for check in checks} >= NAMES
     assert all(check.fix for check in checks if check.state != "ok")
-    assert {check.name for check in checks if check.needed and check.state == "ok"} == {"python", "nvrtc"}
+    assert {check.name for check in checks if check.needed and check.state == "ok"} == {
+        "python",
+        "nvrtc",
+        "compile cache",
+    }
+
+
+def test_the_compile_cache_says_how_large_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EVO_CACHE", str(tmp_path))
+    cache.store(cache.key("a"), ())
+    check = doctor._cache()
+    assert check.state == "ok"
+    assert f"{tmp_path}: 1 entries, 0.0 MiB of at most 2048" in check.said
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("EVO_CACHE", str(tmp_path / "file"))
+    assert doctor._cache().state == "broken"
+    assert "EVO_CACHE" in doctor._cache().fix
 
 
 def test_a_card_without_a_sheet_says_what_to_write(monkeypatch: pytest.MonkeyPatch) -> None:

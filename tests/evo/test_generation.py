@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from evo.archive import Archive, Entry, Refused, RunRecord
 from evo.budget import Budget
 from evo.generation import OutOfTimeError, enter_all, judge_all
 from evo.session import Session
-from fitness.outcome import CompileFailed, Timed
+from fitness.compile import DAMAGED_CACHE
+from fitness.kernel import Kernel
+from fitness.outcome import CompileFailed, Finding, Gate, Outcome, Timed
 from mutations.operator import Candidate, Plan
 from tests.evo import fakes
 
@@ -101,3 +105,18 @@ def test_the_kind_of_run_is_passed_on() -> None:
     judge_all(made, enter_all(made, plans(1), make), None, full=True)
     assert pool.calls == [("prepare", 0), ("judge full", 0)]
     assert isinstance(made.judged[0].outcome, Timed)
+
+
+def test_a_repaired_compile_cache_is_said_aloud() -> None:
+    """The note stands in what compiling gives; the verdict comes from the cache as it is then."""
+    note = Finding(Gate.COMPILE, DAMAGED_CACHE, "the entry x was damaged", severity="note")
+
+    class Damaged(fakes.FakePool):
+        def _compiled(self, candidate: Kernel) -> fakes.Prepared | Outcome:
+            result = super()._compiled(candidate)
+            return dataclasses.replace(result, findings=(*result.findings, note))
+
+    made = session(Damaged())
+    judge_all(made, enter_all(made, plans(8), make), None, full=False)
+    said = [event.data["message"] for event in made.archive.events(made.run_id, "warning")]
+    assert sorted(said) == [f"#{n}: the entry x was damaged" for n in (0, 1, 3, 4, 5)]  # 2 and 6 repeat a kernel

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fitness import compile as compile_module
-from fitness.compile import CompileError, compile_source
+from fitness.compile import DAMAGED_CACHE, CompileError, compile_source
 from fitness.compiler import cache, nvrtc
 from fitness.devices.device import Compiled
 from fitness.outcome import Finding
@@ -180,9 +180,26 @@ def test_a_damaged_entry_is_compiled_again_and_replaced(
     whole = path.read_bytes()
     path.write_bytes(whole[:-20] if damage is None else damage)
     calls = counted(monkeypatch)
-    assert built(GOOD, "-DTILE=64").cubin == expected.cubin
+    again = built(GOOD, "-DTILE=64")
+    assert again.cubin == expected.cubin
     assert len(calls) == 1
     assert path.read_bytes() == whole
+    (note,) = [finding for finding in again.warnings if finding.kind == DAMAGED_CACHE]
+    assert str(path) in note.message
+    assert note.severity == "note"
+    assert built(GOOD, "-DTILE=64").warnings == expected.warnings  # said once
+
+
+def test_a_damaged_entry_of_a_failure_is_said_too(own_cache: Path) -> None:
+    broken = "__global__ void f() { nonsense }"
+    first = compile_source(broken)
+    (path,) = own_cache.rglob("*.json")
+    path.write_bytes(b"junk")
+    again = compile_source(broken)
+    assert isinstance(first, CompileError)
+    assert isinstance(again, CompileError)
+    assert again.findings[:-1] == first.findings
+    assert again.findings[-1].kind == DAMAGED_CACHE
 
 
 def _compile_in_child(source: str) -> str:
