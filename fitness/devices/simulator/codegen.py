@@ -276,8 +276,10 @@ class _Generator:
 
 
 def _orders_memory(instruction: Instruction) -> bool:
-    """Whether an instruction is a fence with which blocks may order their accesses to global memory."""
+    """Whether blocks may order their accesses to global memory with an instruction: fences, releases and acquires."""
     op = instruction.op
+    if op[0] in ("atom", "red", "ld", "st"):
+        return bool({"acquire", "release", "acq_rel"} & set(op)) and not {"cta", "shared", "shared::cluster"} & set(op)
     return op[0] == "membar" or (op[0] == "fence" and op[1] not in ("proxy", "mbarrier_init"))
 
 

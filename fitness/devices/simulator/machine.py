@@ -68,6 +68,7 @@ class Machine:
         self.cluster_nctarank = np.uint32(cluster[0] * cluster[1] * cluster[2])
         self.nwarpid = np.uint32(-(-(block[0] * block[1] * block[2]) // 32))
         self.nsmid, self.gridid = np.uint32(128), np.uint64(1)
+        self.workspace = np.zeros(2, dtype=np.uint32)  # address of the grid barrier, low word first (see GRID_BARRIER)
         self.dynamic_shared, self.total_shared = np.uint32(shared[0]), np.uint32(shared[1])
         self._parameters = parameters
         self._parameter_cache: dict[tuple[int, str], Any] = {}

@@ -21,6 +21,9 @@ LOCAL_WINDOW = 2 << SPACE_SHIFT
 PARAM_WINDOW = 3 << SPACE_SHIFT
 MODULE_BASE = 0x7F << SPACE_SHIFT
 BUFFER_BASE = MODULE_BASE + (1 << 32)
+#: Where the driver keeps the barrier of a cooperative launch (%envreg1 and 2 hold the address): size, then arrivals.
+GRID_BARRIER = MODULE_BASE + 64
+GRID_BARRIER_BYTES = 16
 #: First byte of shared memory in a block's window: 1 KB is reserved by the system from sm_90 on.
 SHARED_START = 1024
 #: First byte of local memory in a thread's window, so that a null pointer is outside.

@@ -43,6 +43,8 @@ from fitness.devices.simulator.profiling import profile_program
 from fitness.devices.simulator.proxies import Proxies
 from fitness.devices.simulator.races import Races
 from fitness.devices.simulator.regions import (
+    GRID_BARRIER,
+    GRID_BARRIER_BYTES,
     LOCAL_START,
     PARAM_WINDOW,
     SHARED_START,
@@ -216,6 +218,9 @@ class _Run:
         image = np.frombuffer(parameters, np.uint8)
         regions = [*self.buffers.values(), *self._module_regions()]
         regions.append(Region("parameters", PARAM_WINDOW, image, "param", np.dtype(np.uint8)))
+        if launch.cooperative:
+            barrier = np.zeros(GRID_BARRIER_BYTES, np.uint8)
+            regions.append(Region("the grid barrier", GRID_BARRIER, barrier, "module", np.dtype(np.uint32)))
         memory = Memory(regions, self.findings, track=checks.uninitialised)
         memory.launch = launch.entry
         for site in kernel.sites:
@@ -229,6 +234,8 @@ class _Run:
             (launch.shared, shared), services, launch.cluster,
         )  # fmt: skip
         services.matrices.warps = machine.warps
+        if launch.cooperative:
+            machine.workspace[:] = GRID_BARRIER & 0xFFFFFFFF, GRID_BARRIER >> 32
         if self.tracer is not None:
             machine.tracer = self.tracer
             self.tracer.launch(launch.entry, memory, kernel.layout)

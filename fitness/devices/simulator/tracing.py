@@ -166,8 +166,8 @@ class Tracer:
         if region is None or where >= region.end:
             return f"address {where:#x}, in no buffer"
         first = (where - region.base) // region.dtype.itemsize
-        held = region.data[first * region.dtype.itemsize :][: region.dtype.itemsize].view(region.dtype)
-        value = f" holding {held[0]!s}" if region.dtype.kind in "fiu" and held.size else ""
+        element = region.data[first * region.dtype.itemsize :][: region.dtype.itemsize].view(region.dtype)
+        value = f" holding {element[0]!s}" if region.dtype.kind in "fiu" and element.size else ""
         return f"{self._memory.element(region, where - region.base)}{value} ({where:#x})"
 
     def _shared(self, where: int) -> str:

@@ -1,12 +1,15 @@
 """Warp-wide instructions: shfl, vote, match, redux, activemask, elect (PTX ISA, the sections of those names).
 
 Values of G warps are arrays of shape (G, 32); `active` (G, 32) bool says which lanes execute the instruction, `mask`
-is the membermask operand. A lane outside the mask that is read by one inside, or a named lane that does not
-execute, is undefined behaviour on the device: the functions say so, the engine makes it a finding.
+is the membermask operand. Lanes of a warp may form several sets with masks of their own: `by_mask` takes each set by
+itself, since the functions below (but for shuffles) expect one mask to a warp. A lane outside the mask that is read by
+one inside, or a named lane that does not execute, is undefined behaviour on the device: the functions say so, the
+engine makes it a finding.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -86,9 +89,10 @@ def shfl(mode: str, value: Array, b: Word, c: Word) -> tuple[Array, Array, Array
 
 def unreadable(source: Array, active: Array, mask: Word) -> Array:
     """Lanes whose shuffle reads a lane that is inactive or outside the membermask: undefined (G, 32) bool."""
-    present = np.atleast_2d(active) & unpack_mask(mask)
-    source = np.broadcast_to(source, present.shape)
-    undefined: Array = np.atleast_2d(active) & ~np.take_along_axis(present, source, axis=1)
+    active = np.atleast_2d(active)
+    source = np.broadcast_to(source, active.shape)
+    named = (np.asarray(mask, dtype=np.uint32) & _BIT[source]) != 0
+    undefined: Array = active & ~(named & np.take_along_axis(active, source, axis=1))
     return undefined
 
 
@@ -99,6 +103,33 @@ def missing_lanes(active: Array, mask: Word) -> Array:
     named = np.bitwise_or.reduce(np.where(active, mask, np.uint32(0)), axis=1, keepdims=True)
     missing: Array = unpack_mask(named) & ~active
     return missing
+
+
+def by_mask(
+    function: Callable[[Array, Word], tuple[Array, ...]], active: Array, mask: Word
+) -> tuple[tuple[Array, ...], Array]:
+    """Results of a function of (active, mask) for each set of lanes that give one mask.
+
+    Returns:
+        (results (G, 32), lanes (G, 32) that break the rules: not in their own mask, or in one that others give not).
+    """
+    active = np.atleast_2d(active)
+    masks = np.broadcast_to(np.asarray(mask, dtype=np.uint32), active.shape)
+    whole = np.where(active, masks, np.uint32(0)).max(axis=1, keepdims=True)
+    if ((masks == whole) | ~active).all():
+        return function(active, whole), active & ~unpack_mask(whole)
+    results: tuple[Array, ...] | None = None
+    wrong = active & ~unpack_mask(masks)
+    for one in np.unique(masks[active]):
+        chosen = active & (masks == one)
+        found = function(chosen, one)
+        if results is None:
+            results = tuple(np.array(np.broadcast_to(f, active.shape)) for f in found)
+        for result, new in zip(results, found, strict=True):
+            np.copyto(result, np.broadcast_to(new, active.shape), where=chosen)
+        wrong |= active & unpack_mask(one) & ~chosen & chosen.any(axis=1, keepdims=True)
+    assert results is not None
+    return results, wrong
 
 
 def ballot(predicate: Array, active: Array, mask: Word) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,24 @@ class Warps:
             raise Stop("fault", finding("barrier_divergence", message, line, "Name only the lanes that take part."))
         return active, masks
 
+    def _each(
+        self, context: Context, mask: Value, line: int, function: Callable[[Array, Any], tuple[Array, ...]]
+    ) -> tuple[Value, ...]:
+        """Results of a warp-wide function, for each set of lanes that name one another.
+
+        Raises:
+            Stop: a lane is not in its own mask, or lanes that one names give another mask.
+        """
+        active, masks = self._members(context, mask, line)
+        results, wrong = warp.by_mask(function, active, masks)
+        if wrong.any():
+            row = int(np.argmax(wrong.any(axis=1)))
+            lane = int(context.warps[row]) * 32 + int(np.argmax(wrong[row]))
+            message = f"{self.machine.memory.where(context, lane)} executes a warp-wide instruction whose membermask "
+            message += "does not name it, or is not the one that the lanes it names give"
+            raise Stop("fault", finding("barrier_divergence", message, line, "Give all lanes of a set the same mask."))
+        return tuple(context.from_warps(result) for result in results)
+
     def shfl(
         self,
         context: Context,
@@ -88,30 +107,31 @@ class Warps:
         self, context: Context, mode: str, predicate: Value, mask: Value, mark: Any, line: int
     ) -> tuple[Value, Any]:
         """`vote.sync`."""
-        active, masks = self._members(context, mask, line)
         held = context.as_warps(predicate)
-        result = warp.ballot(held, active, masks) if mode == "ballot" else warp.vote(mode, held, active, masks)
-        return context.from_warps(np.asarray(result)), self._together(context, mark)
+
+        def run(active: Array, masks: Any) -> tuple[Array, ...]:
+            return (warp.ballot(held, active, masks) if mode == "ballot" else warp.vote(mode, held, active, masks),)
+
+        return self._each(context, mask, line, run)[0], self._together(context, mark)
 
     def match(
         self, context: Context, every: bool, value: Value, mask: Value, mark: Any, line: int
     ) -> tuple[Value, Value, Any]:
         """`match.any.sync` and `match.all.sync`."""
-        active, masks = self._members(context, mask, line)
         values = context.as_warps(value)
         if every:
-            found, agree = warp.match_all(values, active, masks)
-            return context.from_warps(found), context.from_warps(agree), self._together(context, mark)
-        found = warp.match_any(values, active, masks)
-        return context.from_warps(found), np.bool_(True), self._together(context, mark)
+            found, agree = self._each(context, mask, line, lambda a, m: warp.match_all(values, a, m))
+            return found, agree, self._together(context, mark)
+        (found,) = self._each(context, mask, line, lambda a, m: (warp.match_any(values, a, m),))
+        return found, np.bool_(True), self._together(context, mark)
 
     def redux(
         self, context: Context, operation: str, kind: str, value: Value, mask: Value, mark: Any, line: int
     ) -> tuple[Value, Any]:
         """`redux.sync`."""
-        active, masks = self._members(context, mask, line)
-        result = warp.redux(operation, kind, context.as_warps(value), active, masks)
-        return context.from_warps(np.asarray(result)), self._together(context, mark)
+        values = context.as_warps(value)
+        (result,) = self._each(context, mask, line, lambda a, m: (warp.redux(operation, kind, values, a, m),))
+        return result, self._together(context, mark)
 
     def activemask(self, context: Context) -> tuple[Value, Any]:
         """`activemask`: the lanes that happen to execute together."""
@@ -119,9 +139,8 @@ class Warps:
 
     def elect(self, context: Context, mask: Value, line: int) -> tuple[Value, Value, Any]:
         """`elect.sync`."""
-        active, masks = self._members(context, mask, line)
-        leader, chosen = warp.elect(active, masks)
-        return context.from_warps(leader), context.from_warps(chosen), False
+        leader, chosen = self._each(context, mask, line, warp.elect)
+        return leader, chosen, False
 
     @staticmethod
     def _together(context: Context, mark: Any) -> Any:

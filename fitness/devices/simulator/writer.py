@@ -35,6 +35,7 @@ _SPECIAL = {
     "%lanemask_eq": "_c.lanemask('eq')", "%lanemask_lt": "_c.lanemask('lt')", "%lanemask_le": "_c.lanemask('le')",
     "%lanemask_gt": "_c.lanemask('gt')", "%lanemask_ge": "_c.lanemask('ge')",
     "%dynamic_smem_size": "_m.dynamic_shared", "%total_smem_size": "_m.total_shared",
+    "%envreg1": "_m.workspace[1]", "%envreg2": "_m.workspace[0]",
     "%clusterid.x": "_c.clusterid[0]", "%clusterid.y": "_c.clusterid[1]", "%clusterid.z": "_c.clusterid[2]",
     "%nclusterid.x": "_m.nclusterid[0]", "%nclusterid.y": "_m.nclusterid[1]", "%nclusterid.z": "_m.nclusterid[2]",
     "%cluster_ctaid.x": "_c.cluster_ctaid[0]", "%cluster_ctaid.y": "_c.cluster_ctaid[1]",

@@ -9,6 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fitness.devices.simulator import warp
+from tests.fitness.simulator.engine import clean, kinds, launch, run
 
 Array = NDArray[Any]
 
@@ -127,3 +128,63 @@ def test_elect_takes_the_lowest_lane() -> None:
     assert leader[:, 0].tolist() == [3, 0, 0]
     assert elected.sum() == 3
     assert elected[0, 3]
+
+
+SETS = """
+extern "C" __global__ void sets(const unsigned* masks, const int* x, unsigned* y) {
+  int lane = threadIdx.x % 32, v = x[threadIdx.x];
+  unsigned m = masks[threadIdx.x], *out = y + 8 * threadIdx.x, leader;
+  out[0] = __reduce_add_sync(m, v);
+  out[1] = __reduce_max_sync(m, v);
+  out[2] = __ballot_sync(m, v & 1);
+  out[3] = __any_sync(m, v > 40) + 2 * __all_sync(m, v > -40);
+  out[4] = __match_any_sync(m, v / 16);
+  int same;
+  out[5] = __match_all_sync(m, v / 64, &same) + same;
+  asm volatile("{.reg .pred p; elect.sync %0|p, %1;}" : "=r"(leader) : "r"(m));
+  out[6] = leader;
+  out[7] = __shfl_sync(m, v, __ffs(m) - 1) + lane;
+}
+"""
+
+
+def sets_of(random: np.random.Generator, count: int) -> list[int]:
+    """Masks of the lanes of a warp that fall into `count` disjoint sets."""
+    colour = random.integers(0, count, 32)
+    masks = [sum(1 << lane for lane in range(32) if colour[lane] == c) for c in range(count)]
+    return [masks[c] for c in colour]
+
+
+def set_oracle(thread: int, mask: int, x: Array) -> list[int]:
+    """What SETS gives to one thread whose set is `mask`."""
+    held = {lane: int(x[thread // 32 * 32 + lane]) for lane in range(32) if mask >> lane & 1}
+    every, mine = list(held.values()), int(x[thread])
+    odd = sum(1 << lane for lane, v in held.items() if v & 1)
+    like = sum(1 << lane for lane, v in held.items() if int(v / 16) == int(mine / 16))  # C rounds toward zero
+    one = len({int(v / 64) for v in every}) == 1
+    first = min(held)
+    votes = any(v > 40 for v in every) + 2 * all(v > -40 for v in every)
+    return [sum(every), max(every), odd, votes, like, mask + 1 if one else 0, first, held[first] + thread % 32]
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 32])
+def test_disjoint_sets_of_lanes_in_one_instruction(count: int) -> None:
+    """As cooperative groups' labelled partitions make them: every set has its own result."""
+    random = np.random.default_rng(count)
+    masks = np.array([m for _ in range(3) for m in sets_of(random, count)], np.uint32)
+    x = random.integers(-50, 50, 96).astype(np.int32)
+    y = {"y": np.zeros((96, 8), np.uint32)}
+    got = clean(run(SETS, launch("sets", 1, 96, "masks", "x", "y"), {"masks": masks, "x": x}, y)).outputs["y"]
+    for thread in range(96):
+        want = set_oracle(thread, int(masks[thread]), x)
+        np.testing.assert_array_equal(got[thread], np.array(want, np.int64).astype(np.uint32), f"thread {thread}")
+
+
+def test_masks_that_contradict_each_other_are_found() -> None:
+    masks, x = np.full(32, FULL), np.zeros(32, np.int32)
+    for wrong in (0x7FFFFFFF, 0xFFFFFFFE):  # the first lane does not name all that name it, or not itself
+        masks[0] = wrong
+        y = {"y": np.zeros((32, 8), np.uint32)}
+        execution = run(SETS, launch("sets", 1, 32, "masks", "x", "y"), {"masks": masks, "x": x}, y)
+        assert kinds(execution) == {"barrier_divergence"}
+        assert "membermask" in execution.findings[0].message
