@@ -216,10 +216,14 @@ class Mask:
 
     def to_csr(self) -> tuple[Indices, NDArray[np.int32]]:
         """`indptr` (M + 1,) and `indices` (nnz,), whatever is kept."""
-        made = self if self.indptr is not None else self._with_indices(self.nnz)
+        made = self if self.indptr is not None else self._indexed
         assert made.indptr is not None
         assert made.indices is not None
         return made.indptr, made.indices
+
+    @cached_property
+    def _indexed(self) -> Mask:
+        return self._with_indices(self.nnz)
 
     def window(self, rows: slice, columns: slice) -> NDArray[np.bool_]:
         """A part of the matrix as bools."""

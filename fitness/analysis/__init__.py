@@ -1,0 +1,1 @@
+"""What the structure of a matrix is: each module measures one side of it, strip by strip."""
