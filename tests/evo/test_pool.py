@@ -31,6 +31,19 @@ BOMB = DENSE.replace(
 template <int I> struct Bomb<0, I> { static constexpr int value = I; };
 extern "C\"""",
 ).replace("float sum = 0.0f", "float sum = Bomb<26, 0>::value")
+# Loops in each other, all unrolled: 64 x 64 copies of a division keep the compiler busy for a minute and a half.
+UNROLLED = DENSE.replace(
+    "#pragma unroll UNROLL\n",
+    """  float part[64] = {};
+#pragma unroll
+  for (int i = 0; i < 64; ++i)
+#pragma unroll
+    for (int k = 0; k < 64; ++k)
+      if (k * 64 + i < K) part[i] = __fdiv_rn(part[i] + __half2float(W[(long long)m * K + k * 64 + i]), 1.5f);
+#pragma unroll
+  for (int i = 0; i < 64; ++i) sum += part[i];
+""",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -160,9 +173,11 @@ def test_memory_exhausted_by_a_run_is_the_candidates_doing() -> None:
     assert (outcome.kind, outcome.stage, outcome.findings[0].kind) == ("LaunchFailed", Gate.SMALL_RUN, "out_of_memory")
 
 
-def test_a_compilation_that_takes_too_long_has_timed_out() -> None:
+@pytest.mark.parametrize("bomb", [BOMB, UNROLLED], ids=["templates", "unrolled"])
+def test_a_compilation_that_takes_too_long_has_timed_out(bomb: str) -> None:
+    assert bomb != DENSE
     with Pool(SPEC, 1, CandidateLimits(compile_s=1.0)) as pool:
-        ((_, outcome),) = pool.prepare(TASK, [(1, dense_kernel(BOMB))])
+        ((_, outcome),) = pool.prepare(TASK, [(1, dense_kernel(bomb))])
         assert isinstance(outcome, Outcome)
         assert (outcome.kind, outcome.stage, outcome.findings[0].kind) == ("TimedOut", Gate.COMPILE, "compile_timeout")
         assert isinstance(one(pool), Timed)
