@@ -16,6 +16,7 @@ import pytest
 
 import mutations
 from evo.archive import Archive, Refused
+from evo.cli.boundary import INTERRUPTED
 from evo.errors import ArchiveError
 
 ROOT = Path(__file__).parents[3]
@@ -98,23 +99,35 @@ def test_the_best_can_be_explained_plotted_and_started_from(smoke: Smoke) -> Non
     assert forecast["seeds"][0]["time_us"] == pytest.approx(best_us), "best.cu is not the best kernel"
 
 
-def test_kill_9_and_resume_end_like_an_uninterrupted_run_with_another_number_of_workers(tmp_path: Path) -> None:
-    small = ["run", "smoke", "--quiet"]
-    seeds, shapes = 'task.seeds=["spmm/nm24_mma_sp_fragment"]', "task.shapes=[{M=64,K=64,N=8}]"
-    for setting in (seeds, shapes, "search.generations=1", "search.children=2"):
-        small += ["--set", setting]
-    killed, whole = tmp_path / "killed", tmp_path / "whole"
-    killed.mkdir()
-    whole.mkdir()
-    command = [sys.executable, "-m", "evo", *small]
-    with subprocess.Popen(command, cwd=killed, env=os.environ | {"PYTHONPATH": str(ROOT)}) as process:
-        while judged(killed) < 2 and process.poll() is None:
+SETTINGS = (
+    'task.seeds=["spmm/nm24_mma_sp_fragment"]', "task.shapes=[{M=64,K=64,N=8}]", "search.generations=1",
+    "search.children=2",
+)  # fmt: skip
+SMALL = ["run", "smoke", "--quiet", *(word for setting in SETTINGS for word in ("--set", setting))]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    """What an uninterrupted run with one worker leaves."""
+    folder = tmp_path_factory.mktemp("whole")
+    evo(folder, *SMALL, "--workers", "1")
+    return content(folder)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_ended_by_a_signal_and_resumed_it_ends_like_an_uninterrupted_run(
+    how: signal.Signals, whole: list[Any], tmp_path: Path
+) -> None:
+    """With another number of workers; SIGTERM is obeyed within 30 seconds, whatever the workers are at."""
+    command = [sys.executable, "-m", "evo", *SMALL]
+    with subprocess.Popen(command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}) as process:
+        while judged(tmp_path) < 2 and process.poll() is None:
             time.sleep(0.02)
-        process.send_signal(signal.SIGKILL)
-    assert judged(killed) >= 2
-    evo(killed, *small, "--resume")
-    evo(whole, *small, "--workers", "1")
-    assert content(killed) == content(whole)
+        process.send_signal(how)
+        assert process.wait(timeout=30.0) == (INTERRUPTED if how is signal.SIGTERM else -how)
+    assert judged(tmp_path) >= 2
+    evo(tmp_path, *SMALL, "--resume")
+    assert content(tmp_path) == whole
 
 
 def judged(folder: Path) -> int:
@@ -146,3 +159,6 @@ def test_a_bad_seed_of_the_user(case: str, tmp_path: Path) -> None:
     done = evo(tmp_path, "run", "smoke", "--set", 'task.seeds=["mine.cu"]', "--quiet", check=1)
     assert words in done.stdout + done.stderr
     assert "mine.cu" in done.stdout + done.stderr
+    forecast = evo(tmp_path, "run", "smoke", "--set", 'task.seeds=["mine.cu"]', "--dry-run", check=1)
+    assert words in forecast.stdout
+    assert "refused   seed mine.cu fails" in forecast.stdout
