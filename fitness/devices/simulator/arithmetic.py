@@ -222,7 +222,41 @@ _INTEGER: dict[str, Callable[[Opcode], Operation]] = {
     "brev": _logic(bits.brev),
     "bmsk": lambda op: bits.bmsk("wrap" in op.flags),
     "dp4a": lambda op: bits.dp4a(op.types[0], op.types[1]),
+    "dp2a": lambda op: bits.dp2a(op.types[0], op.types[1], "hi" in op.flags),
+    "fns": _logic(bits.fns),
+    "szext": lambda op: bits.szext(op.type == "s32", "wrap" in op.flags),
 }
+
+
+# ---------------------------------------------------------------- extended precision
+
+
+def with_carry(op: Opcode) -> Callable[..., tuple[Array, Array]]:
+    """`add.cc`, `addc`, `sub.cc`, `subc`, `mad.cc`, `madc`: (sources, carry in) -> (result, carry or borrow out).
+
+    Raises:
+        KeyError: there is no such instruction.
+    """
+    if op.base.rstrip("c") == "mad":
+        product = integer.multiply_high(op.type) if "hi" in op.flags else np.multiply
+
+        def multiply_add(a: Array, b: Array, c: Array, carry: Array) -> tuple[Array, Array]:
+            return _sum_with_carry(product(a, b), c, carry)
+
+        return multiply_add
+    return {"add": _sum_with_carry, "addc": _sum_with_carry, "sub": _difference, "subc": _difference}[op.base]
+
+
+def _sum_with_carry(a: Array, b: Array, carry: Array) -> tuple[Array, Array]:
+    partial = a + b
+    total = partial + np.asarray(carry).astype(partial.dtype)
+    return plain(total), plain((partial < a) | (total < partial))
+
+
+def _difference(a: Array, b: Array, borrow: Array) -> tuple[Array, Array]:
+    partial = a - b
+    total = partial - np.asarray(borrow).astype(partial.dtype)
+    return plain(total), plain((a < b) | (total > partial))
 
 
 # ---------------------------------------------------------------- comparisons

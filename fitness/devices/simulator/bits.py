@@ -252,3 +252,53 @@ def dp4a(a_type: str, b_type: str) -> Callable[[Array, Array, Array], Array]:
         return result
 
     return dot
+
+
+def dp2a(a_type: str, b_type: str, high: bool) -> Callable[[Array, Array, Array], Array]:
+    """`dp2a`: c plus the dot product of the halves of a and the two lower (or higher) bytes of b."""
+    left = np.int16 if a_type.startswith("s") else np.uint16
+    right = np.int8 if b_type.startswith("s") else np.uint8
+    first = 2 if high else 0
+
+    def dot(a: Array, b: Array, c: Array) -> Array:
+        shape = np.broadcast_shapes(np.shape(a), np.shape(b), np.shape(c))
+        x = np.ascontiguousarray(a, dtype=_U32).reshape(-1, 1).view(left).astype(np.int64)
+        y = np.ascontiguousarray(b, dtype=_U32).reshape(-1, 1).view(right)[:, first : first + 2].astype(np.int64)
+        total = (x * y).sum(axis=1).astype(_U32)
+        result: Array = (total + np.asarray(c)).reshape(shape)
+        return result
+
+    return dot
+
+
+def fns(mask: Array, base: Array, offset: Array) -> Array:
+    """`fns`: place of the offset-th one of the mask from bit `base` on (down where negative), 0xffffffff if none."""
+    mask, base, offset = np.broadcast_arrays(np.asarray(mask), np.asarray(base), np.asarray(offset).view(np.int32))
+    step = np.where(offset > 0, 1, -1)
+    left = np.maximum(np.abs(offset.astype(np.int64)) - 1, 0)
+    found = np.full(mask.shape, 0xFFFFFFFF, dtype=_U32)
+    place, open_ = base.astype(np.int64), np.ones(mask.shape, dtype=bool)
+    for _ in range(32):
+        open_ &= (place >= 0) & (place < 32)
+        one = open_ & ((mask >> np.clip(place, 0, 31).astype(_U32)) & _U32(1)).astype(bool)
+        here = one & (left == 0)
+        found = np.where(here, place.astype(_U32), found)
+        open_ &= ~here & (offset != 0)  # an offset of 0 asks for bit `base` alone
+        left = left - (one & ~here)
+        place = place + step
+    return found
+
+
+def szext(signed: bool, wrap: bool) -> Callable[[Array, Array], Array]:
+    """`szext`: the low b bits of a, sign- or zero-extended."""
+
+    def extend(a: Array, b: Array) -> Array:
+        width = (b & _U32(31)) if wrap else np.minimum(b, _U32(32))
+        low = a & _mask(width, _U32)
+        if not signed:
+            return low
+        # With no bits at all the result is zero.
+        negative = (width > 0) & (((low >> np.where(width > 0, width - _U32(1), _U32(0))) & _U32(1)) != 0)
+        return np.where(negative, low | ~_mask(width, _U32), low)
+
+    return extend

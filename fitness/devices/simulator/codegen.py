@@ -95,7 +95,7 @@ class _Generator:
     def _block(self, block: Block) -> str:
         writer = self.writer
         before: list[str] = []
-        writer.lines = []
+        writer.lines, writer.carry = [], False
         try:
             for instruction in block.instructions:
                 if instruction.line == self.trace > 0:

@@ -56,6 +56,9 @@ def emit(writer: Writer, ins: Instruction) -> bool:
     if special is not None:
         special(writer, ins)
         return True
+    if ins.op[0] in _CARRIES and ("cc" in ins.op or ins.op[0].endswith("c")):
+        _carry(writer, ins)
+        return True
     if ins.op[0] not in _PLAIN:
         return False
     destination = ins.operands[0]
@@ -74,6 +77,27 @@ def emit(writer: Writer, ins: Instruction) -> bool:
     else:
         _carry_taint(writer, ins, [destination])
     return True
+
+
+_CARRIES = frozenset({"add", "addc", "sub", "subc", "mad", "madc"})
+
+
+def _carry(writer: Writer, ins: Instruction) -> None:
+    """Extended-precision integers: the carry flag lives in `_cc` within a basic block (its taint in `_cu`)."""
+    destination, sources, op = ins.operands[0], ins.operands[1:], Opcode(ins.name)
+    takes = ins.op[0] in ("addc", "subc", "madc")
+    if not isinstance(destination, Register) or ins.guard is not None or (takes and not writer.carry):
+        raise unsupported(f"`{ins.text}`", ins.line)
+    function = writer.function(arithmetic.with_carry(op))
+    values = ", ".join(writer.value(source, op.type, ins.line) for source in sources)
+    mark = writer.taint_of(registers_in(sources))
+    writer.put(f"_t, _cn = {function}({values}, {'_cc' if takes else '_np.bool_(False)'})")
+    writer.put(f"_u = {mark} | _cu" if takes else f"_u = {mark}")
+    if "cc" in ins.op:
+        writer.put("_cc, _cu = _cn, _u")
+        writer.carry = True
+    writer.assign(destination, op.type, "_t")
+    writer.assign_taint([destination], "_u")
 
 
 def and_taint(a: Any, mark_a: Any, b: Any, mark_b: Any) -> Any:
@@ -118,7 +142,7 @@ def _result_kind(op: Opcode) -> str:
         return "pred"
     if "wide" in op.flags:
         return {"u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64"}[op.type]
-    if op.base == "dp4a":
+    if op.base in ("dp4a", "dp2a", "fns"):
         return "u32"
     return op.type
 
@@ -134,7 +158,7 @@ def _source_kinds(op: Opcode, count: int) -> list[str]:
         kinds[-2:] = ["u32", "u32"]
     if op.base == "slct":
         kinds = [op.types[0], op.types[0], op.types[-1]]
-    if op.base == "dp4a":
+    if op.base in ("dp4a", "dp2a", "fns", "szext"):
         kinds = ["u32"] * count
     return kinds
 
@@ -444,4 +468,6 @@ _SPECIAL_FORMS: dict[str, Callable[[Writer, Instruction], None]] = {
 
 def is_value(ins: Instruction) -> bool:
     """Whether the instruction only computes registers (then a guard may select its result afterwards)."""
+    if ins.op[0] in _CARRIES and ("cc" in ins.op or ins.op[0].endswith("c")):
+        return False
     return ins.op[0] in _SPECIAL_FORMS or ins.op[0] in _PLAIN

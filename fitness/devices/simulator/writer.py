@@ -85,6 +85,7 @@ class Writer:
         self.asynchronous: frozenset[str] = frozenset()
         self.unfenced: dict[int, str] = {}  # what is wrong with the fences of a wgmma, by id of the instruction
         self.line = 0  # of the instruction being written
+        self.carry = False  # an instruction of this block has set the carry flag
         self.space: dict[str, Any] = {"_A": np.ndarray, "_np": np}
         for name in [
             "bool_",

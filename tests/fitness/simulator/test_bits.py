@@ -179,3 +179,53 @@ def test_dp4a(types: str) -> None:
 
     a = words()
     compare(f"dp4a.{types}", oracle, a, RNG.permutation(a), RNG.permutation(a))
+
+
+def fns_oracle(mask: int, base: int, offset: int) -> int:
+    offset -= (offset >> 31) << 32
+    if offset == 0:
+        return base if base < 32 and mask >> base & 1 else 0xFFFFFFFF
+    place, count, step = base, abs(offset) - 1, 1 if offset > 0 else -1
+    while 0 <= place < 32:
+        if mask >> place & 1:
+            if count == 0:
+                return place
+            count -= 1
+        place += step
+    return 0xFFFFFFFF
+
+
+def test_fns() -> None:
+    mask = words()
+    base = RNG.integers(0, 32, mask.size).astype(np.uint32)
+    compare("fns.b32", fns_oracle, mask, base, RNG.integers(-9, 10, mask.size).astype(np.int32).view(np.uint32))
+
+
+@pytest.mark.parametrize("signs", ["u32.u32", "s32.u32", "u32.s32", "s32.s32"])
+@pytest.mark.parametrize("half", ["lo", "hi"])
+def test_dp2a(half: str, signs: str) -> None:
+    a_signed, b_signed = (part[0] == "s" for part in signs.split("."))
+
+    def number(value: int, bits: int, signed: bool) -> int:
+        return value - (1 << bits) if signed and value >> (bits - 1) else value
+
+    def oracle(a: int, b: int, c: int) -> int:
+        b >>= 16 if half == "hi" else 0
+        for i in range(2):
+            c += number(a >> 16 * i & 0xFFFF, 16, a_signed) * number(b >> 8 * i & 0xFF, 8, b_signed)
+        return c % (1 << 32)
+
+    a = words()
+    compare(f"dp2a.{half}.{signs}", oracle, a, RNG.permutation(a), RNG.permutation(a))
+
+
+@pytest.mark.parametrize("mode", ["clamp", "wrap"])
+@pytest.mark.parametrize("kind", ["u32", "s32"])
+def test_szext(mode: str, kind: str) -> None:
+    def oracle(a: int, b: int) -> int:
+        n = b & 31 if mode == "wrap" else min(b, 32)
+        low = a & ((1 << n) - 1)
+        return (low - (1 << n)) % (1 << 32) if kind == "s32" and n and low >> (n - 1) else low
+
+    a = words()
+    compare(f"szext.{mode}.{kind}", oracle, a, amounts(a.size))

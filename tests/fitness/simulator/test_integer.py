@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fitness.devices.simulator.arithmetic import instruction
+from tests.fitness.simulator.engine import clean, launch, run
 
 Array = NDArray[Any]
 
@@ -103,3 +104,60 @@ def test_mul24_uses_the_low_24_bits() -> None:
         got = instruction(f"mad24.lo.{kind}")(a, b, c)
         for x, y, z, result in zip(a.tolist(), b.tolist(), c.tolist(), got.tolist(), strict=True):
             assert result == (low(x) * low(y) + z) % 2**32
+
+
+WIDE = """
+extern "C" __global__ void wide(const unsigned long long* x, unsigned long long* y) {
+  const unsigned long long* a = x + 4 * threadIdx.x;
+  unsigned __int128 p = (unsigned __int128)a[0] << 64 | a[1], q = (unsigned __int128)a[2] << 64 | a[3];
+  unsigned __int128 all[4] = {p + q, p - q, p * q, (unsigned __int128)((__int128)p * (long long)a[3])};
+  for (int i = 0; i < 4; i++) {
+    y[8 * threadIdx.x + 2 * i] = all[i] >> 64;
+    y[8 * threadIdx.x + 2 * i + 1] = (unsigned long long)all[i];
+  }
+}
+extern "C" __global__ void chain(const unsigned* x, unsigned* y) {
+  const unsigned *a = x + 9 * threadIdx.x, *b = a + 3, *c = a + 6;
+  unsigned *d = y + 9 * threadIdx.x;
+  asm("{add.cc.u32 %0, %3, %6; addc.cc.u32 %1, %4, %7; addc.u32 %2, %5, %8;}"
+      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(b[0]), "r"(b[1]), "r"(b[2]));
+  asm("{sub.cc.u32 %0, %3, %6; subc.cc.u32 %1, %4, %7; subc.u32 %2, %5, %8;}"
+      : "=r"(d[3]), "=r"(d[4]), "=r"(d[5]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(b[0]), "r"(b[1]), "r"(b[2]));
+  asm("{mad.lo.cc.u32 %0, %3, %4, %5; madc.hi.cc.u32 %1, %3, %4, %6; addc.u32 %2, %7, 0;}"
+      : "=r"(d[6]), "=r"(d[7]), "=r"(d[8]) : "r"(a[0]), "r"(b[0]), "r"(c[0]), "r"(c[1]), "r"(c[2]));
+}
+"""
+
+
+def joined(*parts: int, bits: int) -> int:
+    """A number of its parts, highest first."""
+    total = 0
+    for part in parts:
+        total = total << bits | part
+    return total
+
+
+def test_extended_precision_sums_and_products_carry() -> None:
+    edges = [0, 1, (1 << 64) - 1, 1 << 63, (1 << 32) - 1]
+    rows = [[a, b, c, d] for a in edges for b in edges for c in edges for d in edges]
+    x = np.concatenate([np.array(rows, np.uint64), RNG.integers(0, 2**64, (143, 4), dtype=np.uint64)])
+    y = {"y": np.zeros((768, 8), np.uint64)}
+    options = ("--device-int128",)
+    got = clean(run(WIDE, launch("wide", 1, 768, "x", "y"), {"x": x}, y, options=options)).outputs["y"]
+    for row, out in zip(x.tolist(), got.tolist(), strict=True):
+        p, q, last = joined(*row[:2], bits=64), joined(*row[2:], bits=64), value(row[3], "s64")
+        for place, want in enumerate((p + q, p - q, p * q, p * last)):
+            assert joined(*out[2 * place : 2 * place + 2], bits=64) == want % (1 << 128), (row, place)
+
+
+def test_carries_go_through_a_chain() -> None:
+    x = RNG.integers(0, 2**32, (512, 9), dtype=np.uint64).astype(np.uint32)
+    x[RNG.random(x.shape) < 0.5] = 0xFFFFFFFF
+    y = {"y": np.zeros((512, 9), np.uint32)}
+    options = ("--device-int128",)
+    got = clean(run(WIDE, launch("chain", 1, 512, "x", "y"), {"x": x}, y, options=options)).outputs["y"]
+    for row, out in zip(x.tolist(), got.tolist(), strict=True):
+        a, b, c = (joined(*row[i : i + 3][::-1], bits=32) for i in (0, 3, 6))
+        wants = (a + b, a - b, row[0] * row[3] + c)
+        for place, want in enumerate(wants):
+            assert joined(*out[3 * place : 3 * place + 3][::-1], bits=32) == want % (1 << 96), (row, place)
