@@ -31,7 +31,10 @@ STORED_DTYPES: Final = {
     "float8_e5m2": np.dtype(ml_dtypes.float8_e5m2),
     "int8": np.dtype(np.int8),
 }
-"""Element types a matrix may have on the GPU; others, and patterns without values, are taken as float32."""
+"""Element types a matrix may have on the GPU."""
+
+_AS_THEY_ARE: Final = tuple(name for name in STORED_DTYPES if name != "float64")
+"""Types kept from the file; float64, which no kernel here computes in, the rest and bare patterns become float32."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,14 +79,15 @@ def analyze(matrix: Matrix, gpu: Gpu, *, dtype: str | None = None, columns: Sequ
     Args:
         matrix: as a reader gives it.
         gpu: the card floors are for.
-        dtype: element type on the GPU; None: the file's where a GPU has it, else float32.
+        dtype: element type on the GPU, one of `STORED_DTYPES`; None: the file's, but float32 for float64, other types
+            and patterns without values.
         columns: every N that floors are given for.
 
     Returns:
         Exact counts, except where a field says that it is an estimate from some of the rows.
     """
     mask = matrix.mask
-    gpu_dtype = dtype or (matrix.dtype if matrix.dtype in STORED_DTYPES else "float32")
+    gpu_dtype = dtype or (matrix.dtype if matrix.dtype in _AS_THEY_ARE else "float32")
     ratios, diagonals = RatioCounter(mask.shape[1]), DiagonalCounter(mask.shape)
     repetition, cells = RepetitionCounter(mask.shape[0]), MapCounter(mask.shape)
     for strip in mask.strips():

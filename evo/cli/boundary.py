@@ -40,6 +40,8 @@ _WRITTEN_FOR_USERS = {
     "fitness.compiler.nvrtc:NvrtcError",
     "fitness.gpu:GpuError",
     "fitness.header:KernelError",
+    "fitness.matrices.error:MatrixError",
+    "fitness.patterns.pattern:PatternError",
     "fitness.task:TaskError",
 }
 

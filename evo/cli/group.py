@@ -19,6 +19,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "archive": ("evo.cli.archive:archive", "Look after archives: check, merge, search, export, ..."),
     "inject": ("evo.cli.inject:inject", "Add a kernel of one's own to a run."),
     "new": ("evo.cli.new:new", "Write a new experiment file to start from."),
+    "analyze": ("evo.cli.analyze:analyze", "Analyse matrices and models; write experiment files for them."),
     "evaluate": ("evo.cli.evaluate:evaluate", "Judge one kernel: verdict, times, profile, sanitizers."),
     "doctor": ("evo.cli.doctor:doctor", "Say what this machine can do and what is missing."),
 }

@@ -17,7 +17,7 @@ import numpy as np
 
 from fitness.analysis.blocks import Blocks
 from fitness.analysis.sizes import Sizes, StoredSize
-from fitness.gpu import Gpu
+from fitness.gpu import Gpu, GpuError
 
 COLUMNS: Final = (1, 8, 32, 128, 512, 4096)
 """Columns N of X that floors are given for."""
@@ -70,8 +70,10 @@ def rates_of(gpu: Gpu, dtype: str) -> Rates:
     """The card's peaks. FMA units accumulate in float32 (float64 for float64), as tasks ask.
 
     Raises:
-        KeyError: the card's data sheet has no rate for the dtype.
+        GpuError: the card's data sheet has no rate for the dtype.
     """
+    if TENSOR_DTYPES.get(dtype, dtype) not in gpu.tflops:
+        raise GpuError(f"{gpu.name} has no rate for {dtype}; choose another --dtype or another card")
     fma = gpu.tflops["float64" if dtype == "float64" else "float32"] * 1e6
     return Rates(fma, max(fma, gpu.tflops[TENSOR_DTYPES[dtype]] * 1e6 if dtype in TENSOR_DTYPES else fma))
 

@@ -26,7 +26,10 @@ def test_both_representations_are_analysed_alike() -> None:
             assert first == second, field.name
 
 
-@pytest.mark.parametrize(("dtype", "expected"), [("float16", "float16"), ("int64", "float32"), ("pattern", "float32")])
+@pytest.mark.parametrize(
+    ("dtype", "expected"),
+    [("float16", "float16"), ("int64", "float32"), ("pattern", "float32"), ("float64", "float32")],
+)
 def test_the_type_on_the_gpu(dtype: str, expected: str) -> None:
     found = analyze(Matrix(mask_of(np.eye(40) > 0), dtype), H200)
     assert (found.dtype, found.gpu_dtype) == (dtype, expected)
@@ -34,7 +37,7 @@ def test_the_type_on_the_gpu(dtype: str, expected: str) -> None:
 
 @pytest.mark.parametrize("dtype", STORED_DTYPES)
 def test_every_type(dtype: str) -> None:
-    assert analyze(Matrix(mask_of(np.eye(40) > 0), dtype), H200).gpu_dtype == dtype
+    assert analyze(Matrix(mask_of(np.eye(40) > 0), "pattern"), H200, dtype=dtype).gpu_dtype == dtype
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 500), (500, 1), (2, 3)])

@@ -1,0 +1,1 @@
+"""`evo analyze`: files in, reports, pictures and experiment files out."""

@@ -1,0 +1,83 @@
+"""Which matrices share a task, and what it asks for."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from evo.analysis.job import Asked, Result, analyse_all, collect
+from evo.analysis.tasks import write_tasks
+from evo.experiment import Experiment
+from fitness import gpu as gpus
+from fitness.analysis.floors import COLUMNS
+
+
+def results(path: Path, columns: tuple[int, ...] = COLUMNS, **arrays: Any) -> list[Result]:
+    np.savez(path, **arrays)
+    batch = collect([path], ())
+    found = list(analyse_all(batch, Asked(gpus.load("H200"), "float16", columns), lambda *_: None))
+    return [result for result in found if isinstance(result, Result)]
+
+
+def random(density: float, seed: int, shape: tuple[int, int] = (1024, 1024)) -> Any:
+    return (np.random.default_rng(seed).random(shape) < density).astype(np.float32)
+
+
+def test_alike_layers_share_a_task_and_others_do_not(tmp_path: Path) -> None:
+    found = results(
+        tmp_path / "m.npz",
+        a=random(0.05, 0),
+        b=random(0.05, 0),
+        c=random(0.2, 1),
+        d=random(0.05, 0, (1024, 512)),
+        full=np.ones((1024, 1024), np.float32),
+        none=np.zeros((1024, 1024), np.float32),
+    )
+    written, unwritten = write_tasks(found, tmp_path / "tasks")
+    groups = {task.path.stem: [title.split()[-1] for title in task.matrices] for task in written}
+    assert groups == {"a": ["a", "b"], "c": ["c"], "d": ["d"]}
+    reasons = {task.matrices[0].split()[-1]: task.reason for task in unwritten}
+    assert "stay dense" in reasons["full"]
+    assert "no kernel is needed" in reasons["none"]
+
+
+def test_columns_asked_for_are_those_it_can_pay_on(tmp_path: Path) -> None:
+    found = results(tmp_path / "m.npz", a=random(0.01, 0))
+    write_tasks(found, tmp_path)
+    shapes = Experiment.load(tmp_path / "a.toml").checked_task.shapes
+    assert [shape["N"] for shape in shapes] == [8, 128, 512]
+
+
+def test_a_vector_is_a_task_of_spmv(tmp_path: Path) -> None:
+    write_tasks(results(tmp_path / "m.npz", (1,), a=random(0.01, 0)), tmp_path)
+    task = Experiment.load(tmp_path / "a.toml").checked_task
+    assert (task.op, task.seeds[0].split("/")[0]) == ("spmv", "spmv")
+
+
+def test_what_no_task_can_hold_is_said(tmp_path: Path) -> None:
+    found = results(tmp_path / "m.npz", a=random(0.01, 0))
+    impossible = [Result(r.path, r.kind, r.name, dataclasses.replace(r.analysis, gpu_dtype="int8")) for r in found]
+    written, unwritten = write_tasks(impossible, tmp_path / "tasks")
+    assert not written
+    assert "task.dtype: 'int8' is not known" in unwritten[0].reason
+    assert not (tmp_path / "tasks").exists()
+
+
+@pytest.mark.parametrize("name", ["42", "best", "a/b c", "\u00fc", "x" * 200])
+def test_names_become_names_of_runs(tmp_path: Path, name: str) -> None:
+    found = results(tmp_path / "m.npz", **{name: random(0.01, 0)})
+    written, unwritten = write_tasks(found, tmp_path / "tasks")
+    assert not unwritten
+    assert Experiment.load(written[0].path).name == written[0].path.stem
+
+
+def test_a_file_that_is_gone_by_then_is_said(tmp_path: Path) -> None:
+    found = results(tmp_path / "m.npz", a=random(0.01, 0))
+    (tmp_path / "m.npz").unlink()
+    written, unwritten = write_tasks(found, tmp_path / "tasks")
+    assert not written
+    assert "cannot be read" in unwritten[0].reason
