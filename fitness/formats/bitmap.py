@@ -8,7 +8,9 @@ W is cut into blocks of r x c elements, M and K padded: `G = ceil(M / r)` block 
 
 Option `block`: "16x16", "8x8", "1x32", "1x64". Option `order`, of the elements in a block: "row", row-major;
 "fragment", for "16x16" only: element b is value b % 8 of lane b / 8 in the A operand of `mma.m16n8k16` for 16-bit
-types (registers a0..a3, as in the format `bsr`), so that byte l of a block's bitmap is all that lane l needs.
+types (registers a0..a3, as in the format `bsr`), so that byte l of a block's bitmap is all that lane l needs. Tensor
+cores multiply whole blocks: in that order every slot of a block with a nonzero meets X, and a block without one must
+be left out.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from fitness.formats.blocks import ORDERS, grid, ordered, row_major
+from fitness.formats.blocks import ORDERS, block_places, grid, ordered, row_major
 from fitness.formats.entries import Entries, EntryFormat, Indices, row_pointers
 from fitness.formats.format import Array, FormatError, Options, Shape, check_count
 
@@ -70,6 +72,15 @@ class Bitmap(EntryFormat):
         size = _size(options)
         down, across = grid(entries.shape, size)
         return entries.nnz * entries.itemsize + 4 * (down * across * (_words(size) + 1) + 1)
+
+    def stored_mask(self, w: Array, options: Options) -> NDArray[np.bool_]:
+        """The nonzeros; in fragment order whole blocks that have one, as they are unpacked for the tensor cores."""
+        if options["order"] == "row":
+            return super().stored_mask(w, options)
+        size = _size(options)
+        kept = np.zeros(grid((w.shape[0], w.shape[1]), size), np.bool_)
+        kept.flat[block_places(Entries.of(w), size)] = True
+        return kept.repeat(size[0], axis=0).repeat(size[1], axis=1)[: w.shape[0], : w.shape[1]]
 
 
 def _size(options: Options) -> tuple[int, int]:

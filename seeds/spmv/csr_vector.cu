@@ -48,8 +48,8 @@ ORDER   = { values = [0, 1, 2],           default = 0 }  # rows as they are, the
 using evo::in_t;
 using evo::out_t;
 
-// Row splitting with a team of LANES lanes to a row (Bell and Garland, "Implementing sparse matrix-vector multiplication
-// on throughput-oriented processors", SC 2009).
+// Row splitting with a team of LANES lanes to a row (Bell and Garland, "Implementing sparse matrix-vector
+// multiplication on throughput-oriented processors", SC 2009).
 template <int LANES>
 __device__ __forceinline__ void row_of_team(const in_t* values, const int* indices, const int* indptr,
                                             const int* row_order, const in_t* x, out_t* y,

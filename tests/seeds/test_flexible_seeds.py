@@ -37,7 +37,48 @@ BSR_TASKS: dict[str, dict[str, object]] = {
     "float16-32": {"out_dtype": "float32", "pattern": BLOCK, "domain": []},  # ragged blocks
     "float32": {"dtype": "float32", "pattern": BLOCK},
 }
-FAMILIES = {"gemm/fused_*": GEMM_TASKS, "spmm/csr_*": CSR_TASKS, "spmm/bsr_*": BSR_TASKS}
+BAND = {"kind": "banded", "bandwidth": 5}
+POWER = {"kind": "power_law", "density": 0.05}
+
+
+def flexible(pattern: dict[str, object], **first: object) -> dict[str, dict[str, object]]:
+    """The task of a pattern in two types, one of them with an epilogue."""
+    return {
+        "float16": {"pattern": pattern, **first},
+        "float32": {"pattern": pattern, "dtype": "float32", "epilogue": ["scale", "bias", "gelu", "residual"]},
+    }
+
+
+def tensor_core(pattern: dict[str, object]) -> dict[str, dict[str, object]]:
+    """The same for kernels that know 16-bit types only."""
+    return {
+        "float16": {"pattern": pattern, "domain": []},
+        "bfloat16": {"pattern": pattern, "dtype": "bfloat16", "out_dtype": "float32", "epilogue": ["bias", "relu"]},
+    }
+
+
+FAMILIES = {
+    "gemm/fused_*": GEMM_TASKS,
+    "spmm/csr_*": CSR_TASKS,
+    "spmm/bsr_*": BSR_TASKS,
+    "spmm/bitmap_mma": tensor_core({"kind": "random", "density": 0.3}),
+    "spmm/bitmap_rows": flexible(RANDOM),
+    "spmm/blocked_ell_mma": tensor_core(BLOCK),
+    "spmm/blocked_ell_scalar": flexible(BLOCK, domain=[]),
+    "spmm/channels_*": flexible({"kind": "channels", "density": 0.3}),
+    "spmm/coo_*": flexible(POWER),
+    "spmm/csc_*": flexible(POWER),
+    "spmm/dia_*": flexible(BAND),
+    "spmm/ell_*": flexible(RANDOM),
+    "spmm/nm_*": flexible({"kind": "nm", "n": 2, "m": 4}, **ROW),
+    "spmm/periodic_*": flexible({"kind": "periodic", "shape": [8, 32], "density": 0.1}),
+    "spmm/rows_*": flexible({"kind": "rows", "density": 0.3}),
+    "spmm/sell_*": flexible(POWER),
+    "spmv/csr_*": {**flexible(RANDOM), "bfloat16": {"pattern": POWER, "dtype": "bfloat16"}},
+    "spmv/dia_*": flexible(BAND),
+    "spmv/ell_*": flexible(RANDOM),
+    "spmv/sell_*": flexible(POWER),
+}
 
 
 def kernel(name: str) -> Kernel:
@@ -50,8 +91,8 @@ def names(pattern: str) -> list[str]:
 
 
 def make_task(op: str, changes: dict[str, object]) -> Task:
-    shapes = [{"M": 64, "N": 16, "K": 64}]
-    return Task.from_spec({"op": op, "shapes": shapes, "free": ["N"], **changes})
+    size = {"M": 64, "K": 64} if op == "spmv" else {"M": 64, "N": 16, "K": 64}
+    return Task.from_spec({"op": op, "shapes": [size], **changes})
 
 
 CASES = [
@@ -69,9 +110,31 @@ SETTINGS: dict[str, dict[str, int]] = {
     "gemm/fused_tiled": {"BM": 32, "BN": 128, "BK": 8, "TN": 8},
     "spmm/bsr_mma": {"R": 64, "C": 16, "BN": 32, "WN": 8, "SLOTS": 4, "STAGES": 2},
     "spmm/bsr_scalar": {"R": 4, "C": 64, "BM": 16, "BN": 8},
+    "spmm/bitmap_mma": {"WARPS": 1, "MT": 2, "BN": 16, "BK": 64, "STAGES": 2},
+    "spmm/bitmap_rows": {"TX": 2, "TY": 16, "VEC": 8, "UNROLL": 1},
+    "spmm/blocked_ell_mma": {"R": 16, "C": 64, "BN": 32, "WN": 16, "SLOTS": 2, "STAGES": 2},
+    "spmm/blocked_ell_scalar": {"R": 4, "C": 64, "BM": 16, "BN": 8},
+    "spmm/bsr_mma_reordered": {"R": 16, "C": 16, "ROWS": 1, "COLUMNS": 1, "BN": 32, "WN": 16},
+    "spmm/channels_tiled": {"BM": 32, "BN": 128, "BK": 8, "TN": 8},
+    "spmm/coo_segments": {"SHARE": 16, "TX": 4, "VEC": 1},
+    "spmm/csc_scatter": {"TX": 32, "TY": 1, "VEC": 2},
+    "spmm/csr_merge": {"ORDER": 2, "SHARE": 128, "UNROLL": 1, "VEC": 1, "TX": 32, "TY": 4},
     "spmm/csr_rows": {"ORDER": 1, "VEC": 8, "TX": 4, "TY": 8},
     "spmm/csr_vector": {"ORDER": 1, "LANES": 1, "UNROLL": 4},
     "spmm/csr_warp": {"ORDER": 1, "VEC": 8, "TILES": 2, "WARPS": 1},
+    "spmm/dia_rows": {"ORDER": 0, "UNROLL": 8, "VEC": 1},
+    "spmm/ell_rows": {"ORDER": 0, "UNROLL": 1, "VEC": 8},
+    "spmm/nm_tiled": {"RATIO": 0, "BN": 4, "BK": 256, "THREADS": 32},
+    "spmm/periodic_tiled": {"R": 16, "C": 64, "BM": 64, "TM": 8, "BK": 32},
+    "spmm/rows_tiled": {"BM": 128, "TM": 8, "BN": 32, "BK": 8},
+    "spmm/sell_slices": {"C": 32, "SIGMA": 64, "UNROLL": 2, "VEC": 2},
+    "spmv/csr_binned": {"LONG": 8, "MIDDLE": 3, "SHORT": 1, "BLOCKS": 2, "THREADS": 64},
+    "spmv/csr_merge": {"THREADS": 64, "ITEMS": 3, "ORDER": 1},
+    "spmv/csr_scalar": {"ORDER": 2, "THREADS": 32},
+    "spmv/csr_vector": {"SHARE": 8, "ORDER": 1, "UNROLL": 1},
+    "spmv/dia_scalar": {"UNROLL": 1, "THREADS": 32},
+    "spmv/ell_scalar": {"UNROLL": 8, "THREADS": 32},
+    "spmv/sell_scalar": {"C": 4, "SIGMA": 1, "UNROLL": 8},
 }
 
 
@@ -93,7 +156,7 @@ def test_seeds_are_right(name: str, task: Task, device: Device) -> None:
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_seeds_are_right_far_from_their_defaults(name: str, device: Device) -> None:
-    (tasks,) = (tasks for pattern, tasks in FAMILIES.items() if name in names(pattern))
+    tasks = next(tasks for pattern, tasks in FAMILIES.items() if name in names(pattern))
     right(kernel(name).with_params(SETTINGS[name]), make_task(name.partition("/")[0], tasks["float16"]), device)
 
 
@@ -111,6 +174,18 @@ def test_seeds_are_right_all_over_their_space(name: str, task: Task, device: Dev
         params = {key: int(rng.choice(param.values)) for key, param in seed.header.params.items()}
         if seed.feasible(params):
             right(seed.with_params(params), task, device)
+
+
+def test_every_seed_is_of_a_family_and_has_settings() -> None:
+    flexible = {name for name in names("*/*") if not name.startswith(("gemm/dense_", "spmm/nm24_"))}
+    assert {name for pattern in FAMILIES for name in names(pattern)} == flexible
+    assert flexible - set(SETTINGS) == {"spmm/csr_scalar"}
+
+
+@pytest.mark.parametrize("params", [{"LONG": 8}, {"LONG": 9, "SHORT": 16}])
+def test_every_bin_of_rows_is_met(params: dict[str, int], device: Device) -> None:
+    task = make_task("spmv", {"pattern": {"kind": "rows", "density": 0.2}, "dtype": "float32"})
+    right(kernel("spmv/csr_binned").with_params(params), task, device)
 
 
 def test_every_family_is_tested_in_two_types_or_more() -> None:

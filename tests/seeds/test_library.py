@@ -8,35 +8,42 @@ import pytest
 
 import seeds
 from fitness.compile import CompileError, compile_source
+from fitness.formats import FORMATS
 from fitness.kernel import Kernel, load_kernel
 from fitness.task import Task
 
 ARCHS = ("sm_80", "sm_86", "sm_89", "sm_90a", "sm_100")
 KERNELS = {f"{path.parent.name}/{path.stem}": load_kernel(path) for path in seeds.seed_paths("*/*")}
-FLEXIBLE = [name for name in KERNELS if name.startswith(("gemm/fused_", "spmm/csr_", "spmm/bsr_"))]
+FLEXIBLE = [name for name in KERNELS if not name.startswith(("gemm/dense_", "spmm/nm24_"))]
 DTYPES = ("float16", "bfloat16", "float32")
 
 
 def task(name: str, dtype: str, **changes: object) -> Task:
-    spec: dict[str, object] = {"op": name.partition("/")[0], "dtype": dtype, "shapes": [{"M": 64, "N": 16, "K": 64}]}
-    if name.startswith("spmm/"):
-        spec["pattern"] = {"kind": "block", "shape": [16, 16], "density": 0.5}
+    op = name.partition("/")[0]
+    size = {"M": 64, "K": 64} if op == "spmv" else {"M": 64, "N": 16, "K": 64}
+    spec: dict[str, object] = {"op": op, "dtype": dtype, "shapes": [size]}
+    if op != "gemm":
+        nm = name.startswith("spmm/nm_")
+        spec["pattern"] = {"kind": "nm", "n": 2, "m": 4} if nm else {"kind": "block", "shape": [16, 16], "density": 0.5}
     return Task.from_spec({**spec, **changes})
 
 
-def test_the_library_has_the_seeds_of_the_first_floor() -> None:
-    assert set(FLEXIBLE) == {
-        "gemm/fused_mma",
-        "gemm/fused_skinny",
-        "gemm/fused_splitk",
-        "gemm/fused_tiled",
-        "spmm/bsr_mma",
-        "spmm/bsr_scalar",
-        "spmm/csr_rows",
-        "spmm/csr_scalar",
-        "spmm/csr_vector",
-        "spmm/csr_warp",
+def test_every_format_has_a_seed_for_spmm() -> None:
+    formats = {seed.header.format.name for name, seed in KERNELS.items() if name.startswith("spmm/")}
+    assert formats == set(FORMATS) - {"dense"}  # dense W is what the seeds of gemm are for
+    assert {name.partition("/")[2] for name in KERNELS if name.startswith("spmv/")} >= {
+        "csr_binned",
+        "csr_merge",
+        "csr_scalar",
+        "csr_vector",
     }
+
+
+def test_names_begin_with_the_format() -> None:
+    for name, seed in KERNELS.items():
+        if not name.startswith("gemm/fused_"):
+            expected = "nm24" if name == "spmm/nm24_dense_mma" else seed.header.format.name
+            assert name.partition("/")[2].startswith(f"{expected}_"), name
 
 
 @pytest.mark.parametrize("name", FLEXIBLE)
