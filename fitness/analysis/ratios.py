@@ -81,7 +81,7 @@ class RatioCounter:
             width = m.bit_length() - 1
             keys = (strip.row << shift | strip.column) >> width if width <= shift else strip.row
             _add_runs(self._along[m], keys, strip.rows * -(-self._columns // m))
-        keys = np.sort(strip.row // ACROSS << shift | strip.column)
+        keys = np.sort(strip.row // ACROSS << shift | strip.column, kind="stable")  # runs: merged, not sorted anew
         _add_runs(self._across, keys, -(-strip.rows // ACROSS) * self._columns)
 
 

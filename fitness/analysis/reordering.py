@@ -88,7 +88,7 @@ def _tried(mask: Mask, name: str, rows: Indices | None, columns: Indices | None)
         places = np.empty(len(columns), np.int64)
         places[columns] = np.arange(len(columns))
     counts = mask.row_counts if rows is None else mask.row_counts[rows]
-    return _order(name, count_blocks(mask, rows, places), counts)
+    return _order(name, count_blocks(mask, rows, places, SIZES), counts)
 
 
 def _order(name: str, blocks: Blocks, counts: Indices) -> Order:

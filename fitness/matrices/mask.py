@@ -210,7 +210,7 @@ class Mask:
             column = self.indices[np.repeat(starts - before, lengths) + np.arange(len(row))].astype(np.int64)
         if columns is not None:
             width = max(1, self.shape[1])
-            key = np.sort(row * width + columns[column])
+            key = np.sort(row * width + columns[column], kind="stable")  # rows are in order: runs to merge
             row, column = np.divmod(key, width)
         return Strip(first, len(rows), self.shape[1], None, row, column)
 
