@@ -159,7 +159,36 @@ _LOGIC: dict[str, Callable[[Opcode], Operation]] = {
 
 
 def _add(op: Opcode) -> Operation:
+    if op.type.endswith("x2"):
+        if "sat" in op.flags:
+            raise KeyError(op.text)
+        return half.paired(np.add)
     return integer.saturating(op.type, np.add) if "sat" in op.flags else np.add
+
+
+def _minimum(op: Opcode) -> Operation:
+    return _extremum(op, np.minimum)
+
+
+def _maximum(op: Opcode) -> Operation:
+    return _extremum(op, np.maximum)
+
+
+def _extremum(op: Opcode, function: Operation) -> Operation:
+    """`min` and `max` of integers, pairs of 16-bit ones included; `.relu` of signed ones."""
+    relu = "relu" in op.flags
+    kind = op.type.removesuffix("x2")
+    if relu and not kind.startswith("s"):
+        raise KeyError(op.text)
+    chosen = integer.typed(kind, (lambda a, b: np.maximum(function(a, b), 0)) if relu else function)
+    return half.paired(chosen) if op.type.endswith("x2") else chosen
+
+
+def _vabsdiff(op: Opcode) -> Operation:
+    """`vabsdiff4`, `vabsdiff2` without masks and saturation: absolute differences of bytes or halves, or their sum."""
+    if op.flags - {"add"} or len(op.types) != 3:
+        raise KeyError(op.text)
+    return bits.absolute_differences(8 if op.base.endswith("4") else 16, op.types[1], op.types[2], "add" in op.flags)
 
 
 def _subtract(op: Opcode) -> Operation:
@@ -207,8 +236,10 @@ _INTEGER: dict[str, Callable[[Opcode], Operation]] = {
     "rem": lambda op: integer.remainder(op.type),
     "abs": lambda op: integer.absolute(op.type),
     "neg": lambda op: integer.negate(op.type),
-    "min": lambda op: integer.typed(op.type, np.minimum),
-    "max": lambda op: integer.typed(op.type, np.maximum),
+    "min": _minimum,
+    "max": _maximum,
+    "vabsdiff2": _vabsdiff,
+    "vabsdiff4": _vabsdiff,
     "sad": lambda op: integer.absolute_difference(op.type),
     "shl": lambda op: bits.shift_left(int(op.type[1:])),
     "shr": lambda op: bits.shift_right(op.type),
@@ -328,11 +359,28 @@ def _setp(op: Opcode) -> Operation:
     return lambda a, b, c: combine(test(a, b), c)
 
 
+def _set_packed(op: Opcode, test: Callable[[Array, Array], Any], combine: Operation | None) -> Operation:
+    """`set` of pairs: each half of the result is 1.0 (floating-point destination) or all ones where true."""
+    ones = {"f16x2": 0x3C00, "bf16x2": 0x3F80}.get(op.types[0], 0xFFFF)
+    if combine is not None:
+        raise UnsupportedInstruction(op.text)
+    low, high = np.uint32(ones), np.uint32(ones << 16)
+    zero = np.uint32(0)
+
+    def run(a: Array, b: Array) -> Array:
+        below, above = test(a, b)
+        return plain(np.where(below, low, zero) | np.where(above, high, zero))
+
+    return run
+
+
 def _set(op: Opcode) -> Operation:
     """`set`: all ones or 1.0 where true, in the destination type (types[0])."""
     test, combine = _compare(op)
     destination = op.types[0]
-    if destination.endswith("x2") or op.type.endswith("x2"):
+    if op.type in ("f16x2", "bf16x2"):
+        return _set_packed(op, test, combine)
+    if destination.endswith("x2"):
         raise UnsupportedInstruction(op.text)
     true: Any = {
         "f32": np.float32(1),

@@ -302,3 +302,22 @@ def szext(signed: bool, wrap: bool) -> Callable[[Array, Array], Array]:
         return np.where(negative, low | ~_mask(width, _U32), low)
 
     return extend
+
+
+def absolute_differences(width: int, a_type: str, b_type: str, total: bool) -> Callable[[Array, Array, Array], Array]:
+    """`vabsdiff2`, `vabsdiff4`: |a - b| of each part of `width` bits; with `total` the parts' sum plus c."""
+
+    def parts(register: Array, kind: str) -> Array:
+        dtype = np.dtype(f"{'i' if kind.startswith('s') else 'u'}{width // 8}")
+        return np.ascontiguousarray(register, dtype=_U32).reshape(-1, 1).view(dtype).astype(np.int64)
+
+    def run(a: Array, b: Array, c: Array) -> Array:
+        shape = np.broadcast_shapes(np.shape(a), np.shape(b), np.shape(c))
+        apart = np.abs(parts(a, a_type) - parts(b, b_type))
+        if total:
+            summed: Array = (apart.sum(axis=1).astype(_U32) + np.asarray(c)).reshape(shape).astype(_U32)
+            return summed
+        packed = np.ascontiguousarray(apart.astype(f"u{width // 8}")).view(_U32)
+        return np.broadcast_to(packed.reshape(-1) if shape else packed.reshape(()), shape)
+
+    return run

@@ -146,9 +146,12 @@ class _Generator:
 
     def _plain(self, instruction: Instruction) -> None:
         self.writer.line = instruction.line
-        for family in (emit_values, emit_async, emit_memory, emit_warp, emit_wgmma):
-            if family.emit(self.writer, instruction):
-                return
+        try:
+            for family in (emit_values, emit_async, emit_memory, emit_warp, emit_wgmma):
+                if family.emit(self.writer, instruction):
+                    return
+        except (KeyError, IndexError, ValueError, AssertionError) as error:  # a type or form the tables do not have
+            raise unsupported(f"`{instruction.text}`", instruction.line) from error
         raise unsupported(f"`{instruction.text}`", instruction.line)
 
     def _selected(self, instruction: Instruction, guard: str, written: list[Register]) -> None:

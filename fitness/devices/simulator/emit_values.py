@@ -142,7 +142,7 @@ def _result_kind(op: Opcode) -> str:
         return "pred"
     if "wide" in op.flags:
         return {"u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64"}[op.type]
-    if op.base in ("dp4a", "dp2a", "fns"):
+    if op.base in ("dp4a", "dp2a", "fns", "vabsdiff2", "vabsdiff4"):
         return "u32"
     return op.type
 
@@ -158,7 +158,7 @@ def _source_kinds(op: Opcode, count: int) -> list[str]:
         kinds[-2:] = ["u32", "u32"]
     if op.base == "slct":
         kinds = [op.types[0], op.types[0], op.types[-1]]
-    if op.base in ("dp4a", "dp2a", "fns", "szext"):
+    if op.base in ("dp4a", "dp2a", "fns", "szext", "vabsdiff2", "vabsdiff4"):
         kinds = ["u32"] * count
     return kinds
 
@@ -384,7 +384,9 @@ def _set(writer: Writer, ins: Instruction) -> None:
         raise unsupported(f"`{ins.text}`", ins.line) from error
     kinds = [op.type, op.type, "pred"]
     arguments = ", ".join(writer.value(s, k, ins.line) for s, k in zip(ins.operands[1:], kinds, strict=False))
-    writer.assign(destination, op.types[0], f"{writer.function(function)}({arguments})")
+    writer.assign(
+        destination, "b32" if op.type.endswith("x2") else op.types[0], f"{writer.function(function)}({arguments})"
+    )
     _carry_taint(writer, ins, [destination])
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fitness.devices.simulator import directed
 from fitness.devices.simulator.rounding import flush_f32, round_to, saturate, to_odd_sum
 
 Array = NDArray[Any]
@@ -46,7 +47,11 @@ def finish_f32(function: Operation, flags: frozenset[str]) -> Operation:
 
 
 def _directed(function: Operation, mode: str) -> Operation:
-    """An f32 function rounded in another direction, from a float64 result rounded to odd."""
+    """An f32 function rounded in another direction.
+
+    From a float64 result that is exact or rounded to odd (sums, products), or the nearest one of a quotient or root,
+    which never falls on an f32 that the exact one is not: 53 bits are more than 2 * 24 + 1.
+    """
 
     def run(*sources: Array) -> Array:
         wide = function(*(np.asarray(s).astype(np.float64) for s in sources))
@@ -56,43 +61,44 @@ def _directed(function: Operation, mode: str) -> Operation:
 
 
 def add(type_name: str, flags: frozenset[str]) -> Operation:
-    """`add`, any rounding mode for f32 (f64: to nearest)."""
-    return _arithmetic(np.add, to_odd_sum, type_name, flags)
+    """`add`, any rounding mode."""
+    return _arithmetic("add", np.add, to_odd_sum, type_name, flags)
 
 
 def subtract(type_name: str, flags: frozenset[str]) -> Operation:
     """`sub`."""
-    return _arithmetic(np.subtract, lambda a, b: to_odd_sum(a, -b), type_name, flags)
+    return _arithmetic("sub", np.subtract, lambda a, b: to_odd_sum(a, -b), type_name, flags)
 
 
 def multiply(type_name: str, flags: frozenset[str]) -> Operation:
     """`mul`."""
-    return _arithmetic(np.multiply, np.multiply, type_name, flags)
+    return _arithmetic("mul", np.multiply, np.multiply, type_name, flags)
 
 
 def divide(type_name: str, flags: frozenset[str]) -> Operation:
-    """`div.rn`, `div.full`, `div.approx`: the nearest quotient."""
-    return _arithmetic(np.divide, None, type_name, flags)
+    """`div` in any mode; `div.full`, `div.approx`: the nearest quotient."""
+    return _arithmetic("div", np.divide, np.divide, type_name, flags)
 
 
 def square_root(type_name: str, flags: frozenset[str]) -> Operation:
-    """`sqrt.rn`, `sqrt.approx`."""
-    return _arithmetic(np.sqrt, None, type_name, flags)
+    """`sqrt` in any mode; `sqrt.approx`: the nearest."""
+    return _arithmetic("sqrt", np.sqrt, np.sqrt, type_name, flags)
 
 
 def reciprocal(type_name: str, flags: frozenset[str]) -> Operation:
-    """`rcp.rn`, `rcp.approx`."""
+    """`rcp` in any mode; `rcp.approx`: the nearest."""
     dtype = np.float32 if type_name == "f32" else np.float64
-    return _arithmetic(lambda a: np.divide(dtype(1), a), None, type_name, flags)
+    return _arithmetic("rcp", lambda a: np.divide(dtype(1), a), lambda a: 1.0 / a, type_name, flags)
 
 
-def _arithmetic(near: Operation, odd: Operation | None, type_name: str, flags: frozenset[str]) -> Operation:
+def _arithmetic(name: str, near: Operation, wide: Operation, type_name: str, flags: frozenset[str]) -> Operation:
+    """`near`: the nearest result. `wide`: one of float64 that tells the direction of every f32 beside it."""
     mode = mode_of(flags)
     if mode == "rn":
         return near if type_name == "f64" else finish_f32(near, flags)
-    if odd is None or type_name == "f64":
-        raise ValueError(f"rounding mode .{mode} of .{type_name}")
-    return finish_f32(_directed(odd, mode), flags)
+    if type_name == "f64":
+        return directed.operation_f64(name, mode)
+    return finish_f32(_directed(wide, mode), flags)
 
 
 # ---------------------------------------------------------------- fused multiply-add
@@ -101,9 +107,7 @@ def _arithmetic(near: Operation, odd: Operation | None, type_name: str, flags: f
 def fma(type_name: str, flags: frozenset[str], *, exact: bool = False) -> Operation:
     """`fma` (and `mad.f32`, `mad.f64`, the same operation on sm_20 and above)."""
     if type_name == "f64":
-        if mode_of(flags) != "rn":
-            raise ValueError("fma.f64 in a directed rounding mode")
-        return fma_f64
+        return fma_f64 if mode_of(flags) == "rn" else directed.operation_f64("fma", mode_of(flags))
     mode = mode_of(flags)
     if mode != "rn":
         return finish_f32(_directed(lambda a, b, c: to_odd_sum(a * b, c), mode), flags)

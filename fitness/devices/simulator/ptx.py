@@ -128,7 +128,7 @@ _LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+\d+(?:.*?inlined_at\s+(\d+)\s+(\d+))
 _LABEL = re.compile(r"([A-Za-z_$%][\w$]*)\s*:(?!:)")
 _ENTRY = re.compile(r"((?:\.visible|\.weak|\.extern)\s+)?\.(entry|func)\b")
 _NAME = re.compile(r"[A-Za-z_$%][\w$]*")
-_REG = re.compile(r"\.reg\s+(?:\.v[248]\s+)?\.(\w+)\s+(.*)", re.S)
+_REG = re.compile(r"\.reg\s*(?:\.v[248]\s*)?\.(\w+)\s+(.*)", re.S)
 _GUARD = re.compile(r"@(!?)\s*([\w%$]+)\s+", re.S)
 
 

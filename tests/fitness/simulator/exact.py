@@ -6,7 +6,10 @@ import math
 import struct
 from fractions import Fraction
 
-PRECISION = {"f16": (11, -14, 15), "bf16": (8, -126, 127), "f32": (24, -126, 127), "tf32": (11, -126, 127)}
+PRECISION = {
+    "f16": (11, -14, 15), "bf16": (8, -126, 127), "f32": (24, -126, 127), "tf32": (11, -126, 127),
+    "f64": (53, -1022, 1023),
+}  # fmt: skip
 
 
 def round_fraction(value: Fraction, kind: str, mode: str = "rn") -> float:
@@ -15,7 +18,7 @@ def round_fraction(value: Fraction, kind: str, mode: str = "rn") -> float:
         return 0.0
     precision, emin, emax = PRECISION[kind]
     sign, size = (-1, -value) if value < 0 else (1, value)
-    exponent = math.floor(math.log2(size)) if size.numerator.bit_length() < 1000 else 0
+    exponent = size.numerator.bit_length() - size.denominator.bit_length()
     while Fraction(2) ** exponent > size:
         exponent -= 1
     while Fraction(2) ** (exponent + 1) <= size:

@@ -229,3 +229,49 @@ def test_szext(mode: str, kind: str) -> None:
 
     a = words()
     compare(f"szext.{mode}.{kind}", oracle, a, amounts(a.size))
+
+
+def signed(value: int, bits: int) -> int:
+    return value - (1 << bits) if value >> (bits - 1) else value
+
+
+@pytest.mark.parametrize("kind", ["u16x2", "s16x2"])
+@pytest.mark.parametrize("name", ["add", "min", "max", "min.relu", "max.relu"])
+def test_pairs_of_16_bit_integers(name: str, kind: str) -> None:
+    if "relu" in name and kind == "u16x2":
+        pytest.skip("there is no such form")
+
+    def number(value: int) -> int:
+        return signed(value, 16) if kind == "s16x2" else value
+
+    def oracle(a: int, b: int) -> int:
+        total = 0
+        for shift in (0, 16):
+            x, y = number(a >> shift & 0xFFFF), number(b >> shift & 0xFFFF)
+            part = {"add": x + y, "min": min(x, y), "max": max(x, y)}[name.split(".")[0]]
+            total |= (max(part, 0) if "relu" in name else part) % (1 << 16) << shift
+        return total
+
+    a = words()
+    compare(f"{name}.{kind}", oracle, a, RNG.permutation(a))
+
+
+@pytest.mark.parametrize("width", [8, 16])
+@pytest.mark.parametrize("types", ["u32.u32.u32", "s32.s32.s32", "u32.s32.s32"])
+@pytest.mark.parametrize("add", ["", ".add"])
+def test_absolute_differences_of_parts(width: int, types: str, add: str) -> None:
+    """PTX ISA, "vabsdiff4": parts of both operands in their types; .add sums them to c."""
+
+    def number(value: int, kind: str) -> int:
+        return signed(value, width) if kind == "s32" else value
+
+    def oracle(a: int, b: int, c: int) -> int:
+        _, left, right = types.split(".")
+        mask = (1 << width) - 1
+        parts = [abs(number(a >> s & mask, left) - number(b >> s & mask, right)) & mask for s in range(0, 32, width)]
+        if add:
+            return (c + sum(parts)) % (1 << 32)
+        return sum(part << width * place for place, part in enumerate(parts))
+
+    a = words()
+    compare(f"vabsdiff{32 // width}.{types}{add}", oracle, a, RNG.permutation(a), RNG.permutation(a))

@@ -48,6 +48,68 @@ def test_every_rounding_mode_is_exact(name: str, mode: str) -> None:
         assert result == round_fraction(ORACLES[name](*map(Fraction, raw)), "f32", mode), raw
 
 
+def doubles(count: int = 250) -> Array:
+    """Random bits (all exponents), ordinary numbers, subnormals and extremes."""
+    bits = RNG.integers(0, 2**64, count, dtype=np.uint64).view(np.float64)
+    small = RNG.integers(0, 2**50, count // 8, dtype=np.uint64).view(np.float64)
+    edges = np.array([0.0, -0.0, 1.0, -1.0, 2.0**-1074, 2.0**-1022, np.finfo(np.float64).max, -(2.0**1023), 3.0])
+    x = np.concatenate([bits[np.isfinite(bits)], RNG.standard_normal(count), small, edges])
+    return RNG.permutation(x)
+
+
+QUOTIENTS: dict[str, Callable[..., Fraction]] = ORACLES | {"div": lambda a, b: a / b, "rcp": lambda a: 1 / a}
+
+
+@pytest.mark.parametrize("name", QUOTIENTS)
+@pytest.mark.parametrize("mode", ["rz", "rm", "rp"])
+def test_doubles_round_in_every_direction(name: str, mode: str) -> None:
+    sources = [doubles() for _ in range({"fma": 3, "rcp": 1}.get(name, 2))]
+    sources = [s[: min(map(len, sources))] for s in sources]
+    if name in ("add", "sub", "mul", "fma"):
+        sources[-1][:100] = -sources[0][:100]
+    if name == "div":
+        sources[0][:60] = sources[1][:60] * 3  # quotients that are exact, or nearly
+    got = instruction(f"{name}.{mode}.f64")(*sources)
+    for result, *raw in zip(got.tolist(), *(s.tolist() for s in sources), strict=True):
+        if name in ("div", "rcp") and raw[-1] == 0:
+            assert math.isnan(result) or math.isinf(result)
+            continue
+        assert result == round_fraction(QUOTIENTS[name](*map(Fraction, raw)), "f64", mode), raw
+
+
+@pytest.mark.parametrize("kind", ["f32", "f64"])
+@pytest.mark.parametrize("mode", ["rn", "rz", "rm", "rp"])
+def test_quotients_and_roots_in_every_mode(kind: str, mode: str) -> None:
+    """Roots by squares: the result is the last number on its side of the exact root."""
+    x, y = (singles() if kind == "f32" else doubles() for _ in range(2))
+    y = np.resize(np.where(y == 0, y.dtype.type(3), y), x.shape)
+    for result, a, b in zip(instruction(f"div.{mode}.{kind}")(x, y).tolist(), x.tolist(), y.tolist(), strict=True):
+        assert result == round_fraction(Fraction(a) / Fraction(b), kind, mode), (a, b)
+    for result, b in zip(instruction(f"rcp.{mode}.{kind}")(y).tolist(), y.tolist(), strict=True):
+        assert result == round_fraction(1 / Fraction(b), kind, mode), b
+    up, down = x.dtype.type(np.inf), x.dtype.type(0)
+    positive = np.abs(x)
+    roots = instruction(f"sqrt.{mode}.{kind}")(positive)
+    for root, square in zip(roots, positive.tolist(), strict=True):
+        exact, held = Fraction(square), Fraction(float(root))
+        above, below = (Fraction(float(np.nextafter(root, side))) for side in (up, down))
+        if mode in ("rz", "rm"):
+            assert held**2 <= exact < above**2
+        elif mode == "rp":
+            assert held**2 >= exact > below**2 or square == 0
+        else:
+            assert abs(exact - held**2) <= max(above**2 - exact, exact - below**2)
+            assert ((held + below) / 2) ** 2 <= exact <= ((held + above) / 2) ** 2
+
+
+def test_zero_sums_toward_minus_infinity_are_negative() -> None:
+    one, zero = np.array([1.5, 0.0, -0.0, 0.0]), np.array([-1.5, 0.0, -0.0, -0.0])
+    np.testing.assert_array_equal(np.signbit(instruction("add.rm.f64")(one, zero)), [True, False, True, True])
+    np.testing.assert_array_equal(np.signbit(instruction("add.rz.f64")(one, zero)), [False, False, True, False])
+    minus = instruction("fma.rm.f64")(np.array([2.0]), np.array([3.0]), np.array([-6.0]))
+    assert np.signbit(minus[0])
+
+
 @given(F32, F32, F32)
 def test_exact_fma_rounds_once(a: float, b: float, c: float) -> None:
     got = instruction("fma.rn.f32", exact=True)(*(np.array([x], np.float32) for x in (a, b, c)))

@@ -12,6 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fitness.devices.simulator.arithmetic import instruction
+from tests.fitness.simulator.engine import clean, launch, run
 from tests.fitness.simulator.exact import round_fraction, value_16
 
 Array = NDArray[Any]
@@ -106,3 +107,62 @@ def test_packed_comparison_gives_two_predicates() -> None:
     a, b = np.array([0x3C004000], np.uint32), np.array([0x40003C00], np.uint32)  # (low 2, high 1), (low 1, high 2)
     low, high = instruction("setp.gt.f16x2")(a, b)
     assert (low.tolist(), high.tolist()) == ([True], [False])
+
+
+@pytest.mark.parametrize("kind", ["f16x2", "bf16x2"])
+@pytest.mark.parametrize("destination", ["", "u32"])
+@pytest.mark.parametrize("name", ["eq", "ne", "lt", "le", "gt", "ge", "equ", "neu", "ltu", "geu"])
+def test_set_of_pairs(name: str, destination: str, kind: str) -> None:
+    """Each half is 1.0, or all ones for an integer destination, where its comparison holds."""
+    random = np.random.default_rng(len(name))
+    a = random.integers(0, 1 << 32, 400, dtype=np.uint64).astype(np.uint32)
+    b = np.where(random.random(400) < 0.3, a, random.permutation(a))
+    element = kind.removesuffix("x2")
+    one = {"f16x2": 0x3C00, "bf16x2": 0x3F80}[kind] if not destination else 0xFFFF
+    tests = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+    got = instruction(f"set.{name}.{destination or kind}.{kind}")(a, b)
+    for result, left, right in zip(got.tolist(), a.tolist(), b.tolist(), strict=True):
+        want = 0
+        for shift in (0, 16):
+            x, y = (value_16(element, v >> shift & 0xFFFF) for v in (left, right))
+            missing = x != x or y != y
+            base = name.removesuffix("u") if name in ("equ", "neu", "ltu", "geu") else name
+            held = eval(f"x {tests[base]} y", {"x": x, "y": y})
+            want |= (one if (missing if missing and base != name else held and not missing) else 0) << shift
+        assert result == want, (hex(left), hex(right))
+
+
+FUNCTIONS = """
+#include <cuda_fp16.h>
+#include <cuda_bf16.h>
+extern "C" __global__ void k(const unsigned short* x, unsigned short* y) {
+  int t = threadIdx.x;
+  TYPE v = *(const TYPE*)(x + t), r = FUNCTION(v);
+  y[t] = *(unsigned short*)&r;
+}
+"""
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+@pytest.mark.parametrize(
+    ("function", "oracle"),
+    [("hsqrt", np.sqrt), ("hrsqrt", lambda x: 1 / np.sqrt(x)), ("hrcp", lambda x: 1 / x), ("hexp", np.exp),
+     ("hexp2", np.exp2), ("hexp10", lambda x: np.power(10.0, x)), ("hlog", np.log), ("hlog2", np.log2),
+     ("hlog10", np.log10), ("hsin", np.sin), ("hcos", np.cos), ("htanh", np.tanh), ("hfloor", np.floor),
+     ("hceil", np.ceil), ("htrunc", np.trunc), ("hrint", np.rint)],
+)  # fmt: skip
+def test_functions_of_the_half_headers(function: str, oracle: Any, kind: str) -> None:
+    """Within two units in the last place; the headers write registers and approximations in PTX of their own."""
+    x = np.concatenate([np.linspace(0.01, 9, 300), np.linspace(-9, -0.01, 200)]).astype(np.float32)
+    name = {"f16": "__half", "bf16": "__nv_bfloat16"}[kind]
+    bits = x.astype(np.float16).view(np.uint16) if kind == "f16" else (x.view(np.uint32) >> 16).astype(np.uint16)
+    exact = np.array([value_16(kind, int(b)) for b in bits])
+    source = FUNCTIONS.replace("TYPE", name).replace("FUNCTION", function)
+    got = clean(run(source, launch("k", 1, 500, "x", "y"), {"x": bits}, {"y": np.zeros(500, np.uint16)})).outputs["y"]
+    with np.errstate(all="ignore"):
+        want = oracle(exact)
+    values = np.array([value_16(kind, int(b)) for b in got])
+    np.testing.assert_array_equal(np.isnan(values), np.isnan(want))
+    fine = np.isfinite(want) & (np.abs(want) < 6e4)
+    unit = 2.0**-10 if kind == "f16" else 2.0**-7
+    np.testing.assert_allclose(values[fine], want[fine], rtol=unit, atol=2.0**-11)
