@@ -88,10 +88,11 @@ class RatioCounter:
 def _add_runs(groups: NDArray[np.int64], keys: NDArray[np.int64], total: int) -> None:
     """Add lengths of the runs of equal keys, and the groups without any, to a histogram."""
     if len(keys):
-        starts = np.flatnonzero(np.diff(keys, prepend=keys[0] - 1))
-        found = np.bincount(np.diff(starts, append=len(keys)), minlength=len(groups))
-        groups += found
-        total -= len(starts)
+        ends = np.append(np.flatnonzero(keys[1:] != keys[:-1]), len(keys) - 1)
+        lengths = np.diff(ends)
+        groups += np.bincount(lengths, minlength=len(groups))
+        groups[ends[0] + 1] += 1
+        total -= len(ends)
     groups[0] += total
 
 

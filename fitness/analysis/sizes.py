@@ -26,6 +26,7 @@ _ALL_OPTIONS_NONZEROS: Final = 2**14  # so many nonzeros are tried with every op
 _EXACT_NONZEROS: Final = 2**24
 _DENSE_ELEMENTS: Final = 2**27  # formats that take a dense array get one up to here
 _SAMPLE_ELEMENTS: Final = 2**20
+_ORDERED_LINES: Final = 2**19  # with more rows or columns none are reordered to choose options: that alone takes long
 _NEAR: Final = 1.5  # of the smallest: such formats are asked about the whole matrix
 
 
@@ -172,7 +173,10 @@ def _smallest(storage: Format, sample: Mask, mask: Mask, dtype: np.dtype[Any]) -
             problems.append(error)
             return math.inf
 
-    choices = _descend(tuple(storage.options[option] for option in _free(storage.name)), size_with)
+    offered = tuple(storage.options[option] for option in _free(storage.name))
+    if max(sample.shape) > _ORDERED_LINES:
+        offered = tuple(options if options[0].isdigit() else options[:1] for options in offered)
+    choices = _descend(offered, size_with)
     size = size_with(choices)
     if size == math.inf:
         raise problems[0]
