@@ -9,7 +9,7 @@ import numpy as np
 from fitness.devices.simulator import tensor
 from fitness.devices.simulator.emit_memory import address_parts, check_address, space_of
 from fitness.devices.simulator.faults import unsupported
-from fitness.devices.simulator.fragments import wmma_fragment, wmma_mma
+from fitness.devices.simulator.fragments import WMMA_BITS, wmma_fragment, wmma_mma
 from fitness.devices.simulator.ptx import Immediate, Instruction, Operand, Pair, Register, Vector
 from fitness.devices.simulator.tensorcore import Multiply
 from fitness.devices.simulator.writer import Writer
@@ -129,6 +129,8 @@ def _mma(writer: Writer, ins: Instruction) -> None:
     if len(types) != 4 or "row" not in ins.op or "col" not in ins.op or any(p.startswith("kind") for p in ins.op):
         raise unsupported(f"`{ins.text}`", ins.line)
     d_type, a_type, b_type, c_type = types
+    if {"rz", "rm", "rp"} & set(ins.op):
+        raise unsupported(f"`{ins.text}`", ins.line)
     sparse = ins.op[1].startswith("sp")
     destination, a, b, c = ins.operands[:4]
     count = [len(o.items) if isinstance(o, Vector) else 1 for o in (a, b, c)]
@@ -139,15 +141,17 @@ def _mma(writer: Writer, ins: Instruction) -> None:
             raise unsupported(f"`{ins.text}`", ins.line)
         selector = int(choice.text, 0)
     multiply = Multiply(
-        shape, a_type, b_type, c_type, d_type, sparse, selector, "satfinite" in ins.op, "ordered_metadata" in ins.op[1]
-    )
+        shape, a_type, b_type, c_type, d_type, sparse, selector, "satfinite" in ins.op, "ordered_metadata" in ins.op[1],
+        next((part for part in ins.op if part in ("and", "xor")), ""),
+    )  # fmt: skip
     multiply.line, multiply.text = ins.line, ins.text
     try:
         multiply.rehearse(count)
     except (tensor.UnsupportedShape, KeyError, IndexError, ValueError) as error:
         raise unsupported(f"`{ins.text}`", ins.line) from error
-    accumulator = {"f32": "f32"}
-    parts = [_fragment(writer, a, "b32", ins.line), _fragment(writer, b, "b32", ins.line)]
+    accumulator = {"f32": "f32", "f64": "f64"}
+    held = "f64" if a_type == "f64" else "b32"
+    parts = [_fragment(writer, a, held, ins.line), _fragment(writer, b, held, ins.line)]
     parts.append(_fragment(writer, c, accumulator.get(c_type, "b32"), ins.line))
     if sparse:
         parts.append(_fragment(writer, ins.operands[4], "b32", ins.line))
@@ -185,7 +189,8 @@ def _wmma(writer: Writer, ins: Instruction) -> None:
         raise unsupported(f"`{ins.text}`", ins.line)
     space = space_of(ins.op)
     base, offset, taint = address_parts(writer, address, space, ins.line)
-    dtype = np.float32 if kind == "f32" else np.uint16
+    held = kind if kind in ("f32", "f64") else "b32"
+    dtype = {"f32": np.float32, "f64": np.float64}.get(kind) or np.dtype(f"u{WMMA_BITS[kind] // 8}")
     name, _ = writer.site(ins, "reads" if load else "writes", space, dtype, 1, offset)
     check_address(writer, taint, name)
     stride = writer.value(ins.operands[2], "b32", ins.line)
@@ -199,7 +204,7 @@ def _wmma(writer: Writer, ins: Instruction) -> None:
             if isinstance(item, Register) and kind != "f32" and item.kind == "f32":
                 writer.put(f"{item.name} = {item.name}.view(_float32)")
         return
-    values, marks = _fragment(writer, fragment, "f32" if kind == "f32" else "b32", ins.line)
+    values, marks = _fragment(writer, fragment, held, ins.line)
     writer.put(f"_m.matrices.wmma_store(_c, {base}, {stride}, {places}, {name}, {values}, {marks})")
 
 
@@ -211,25 +216,29 @@ def _wmma_multiply(writer: Writer, ins: Instruction, shape: str) -> None:
         d_type, kind, _, c_type = types
     else:
         raise unsupported(f"`{ins.text}`", ins.line)
+    if {"rz", "rm", "rp"} & set(ins.op):
+        raise unsupported(f"`{ins.text}`", ins.line)
     destination, a, b, c = ins.operands[:4]
-    rehearsal = [np.zeros((1, 32), dtype=np.uint32)] * 8
+    wide, saturate = kind == "f64", "satfinite" in ins.op
+    rehearsal = [np.zeros((1, 32), dtype=np.float64 if wide else np.uint32)] * 8
     try:
         count = [len(o.items) if isinstance(o, Vector) else 1 for o in (a, b, c)]
-        zero = np.zeros((1, 32), dtype=np.float32 if c_type == "f32" else np.uint32)
+        zero = np.zeros((1, 32), dtype={"f32": np.float32, "f64": np.float64}.get(c_type, np.uint32))
         wmma_mma(shape, kind, c_type, d_type, rehearsal[: count[0]], rehearsal[: count[1]], [zero] * count[2])
     except (tensor.UnsupportedShape, KeyError, ValueError, IndexError) as error:
         raise unsupported(f"`{ins.text}`", ins.line) from error
-    parts = [_fragment(writer, a, "b32", ins.line), _fragment(writer, b, "b32", ins.line)]
-    parts.append(_fragment(writer, c, "f32" if c_type == "f32" else "b32", ins.line))
+    held, floats = "f64" if wide else "b32", {"f32": "f32", "f64": "f64"}
+    parts = [_fragment(writer, a, held, ins.line), _fragment(writer, b, held, ins.line)]
+    parts.append(_fragment(writer, c, floats.get(c_type, "b32"), ins.line))
     targets = list(destination.items) if isinstance(destination, Vector) else [destination]
     names = [f"_t{place}" for place in range(len(targets))]
     marked = [f"_u{place}" for place in range(len(targets))] if writer.track else []
     values, marks = ", ".join(v for v, _ in parts), ", ".join(m for _, m in parts)
-    call = f"_m.matrices.wmma(_c, {shape!r}, {kind!r}, {c_type!r}, {d_type!r}, ({values},), ({marks},), {ins.line})"
-    writer.put(f"{', '.join(names + marked)}, = {call}")
+    call = f"_m.matrices.wmma(_c, {shape!r}, {kind!r}, {c_type!r}, {d_type!r}, ({values},), ({marks},), {ins.line}"
+    writer.put(f"{', '.join(names + marked)}, = {call}, {saturate})")
     for place, target in enumerate(targets):
         if isinstance(target, Register):
-            writer.assign(target, "f32" if d_type == "f32" else "b32", names[place])
+            writer.assign(target, floats.get(d_type, "b32"), names[place])
             writer.assign_taint([target], f"_u{place}")
 
 

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from fitness.devices.simulator.tensor import (
     LANES,
-    TYPES,
     UnsupportedShape,
     _multiply,
     a_fragment,
     b_fragment,
     c_fragment,
     decode,
+    fused,
 )
 
 Array = NDArray[Any]
@@ -81,16 +81,20 @@ def movmatrix(register: Array) -> Array:
 # (as Volta needed): registers 4..7 duplicate 0..3.
 
 WMMA_SHAPES: frozenset[str] = frozenset({"m16n16k16", "m32n8k16", "m8n32k16"})
-"""Shapes modelled for f16 and bf16 multiplicands."""
+"""Shapes of f16, bf16, s8 and u8 multiplicands."""
+
+_OTHER_SHAPES = frozenset({"m16n16k8", "m8n8k4"})  # of tf32 and of f64
+WMMA_BITS = {"f16": 16, "bf16": 16, "f32": 32, "tf32": 32, "s32": 32, "f64": 64, "s8": 8, "u8": 8}
+"""Bits of an element of each type in memory."""
 
 
 def wmma_dimensions(shape: str) -> tuple[int, int, int]:
     """(m, n, k) of a wmma shape.
 
     Raises:
-        UnsupportedShape: not one of `WMMA_SHAPES`.
+        UnsupportedShape: not modelled.
     """
-    if shape not in WMMA_SHAPES:
+    if shape not in WMMA_SHAPES and shape not in _OTHER_SHAPES:
         raise UnsupportedShape(f"wmma {shape}")
     m, rest = shape[1:].split("n")
     n, k = rest.split("k")
@@ -103,8 +107,8 @@ def wmma_fragment(operand: str, shape: str, element_type: str) -> tuple[Array, A
 
     Args:
         operand: "a" (m x k), "b" (k x n), "c" or "d" (m x n).
-        shape: one of `WMMA_SHAPES`.
-        element_type: "f16" or "bf16" for a and b; "f32" or "f16" for c and d.
+        shape: one of `WMMA_SHAPES`, or that of tf32 or f64.
+        element_type: "f16", "bf16", "s8", "u8", "tf32" or "f64" for a and b; "f32", "f16", "s32" or "f64" for c and d.
 
     Returns:
         (rows, columns), each (32 lanes, registers, elements per register). An element may occur twice (f16
@@ -112,6 +116,11 @@ def wmma_fragment(operand: str, shape: str, element_type: str) -> tuple[Array, A
     """
     m, n, k = wmma_dimensions(shape)
     rows_total, columns_total = {"a": (m, k), "b": (k, n)}.get(operand, (m, n))
+    fits = {"m16n16k8": ("tf32", "f32"), "m8n8k4": ("f64",)}.get(shape, ("f16", "bf16", "f32", "s8", "u8", "s32"))
+    if element_type not in fits:
+        raise UnsupportedShape(f"wmma {shape} operand {operand} of {element_type}")
+    if element_type not in ("f16", "bf16", "f32") or shape in _OTHER_SHAPES:
+        return _plain_fragment(operand, rows_total, columns_total, element_type)
     bits = 32 if element_type == "f32" else 16
     per_register = 32 // bits
     copies = 2 if operand in "ab" and element_type == "f16" and m * k + k * n == 512 else 1
@@ -147,7 +156,7 @@ def _plain_fragment(operand: str, rows_total: int, columns_total: int, element_t
 
     f16 multiplicands have 8 registers always, so a smaller operand is repeated.
     """
-    per_register = 1 if element_type == "f32" else 2
+    per_register = max(1, 32 // WMMA_BITS[element_type])
     flat = np.arange(rows_total * columns_total).reshape(LANES, -1, per_register)
     if operand in "ab" and element_type == "f16":
         flat = np.tile(flat, (1, 8 // flat.shape[1], 1))
@@ -161,13 +170,17 @@ def _matrix(operand: str, shape: str, element_type: str, registers: Sequence[Arr
     rows, columns = wmma_fragment(operand, shape, element_type)
     m, n, k = wmma_dimensions(shape)
     height, width = {"a": (m, k), "b": (k, n)}.get(operand, (m, n))
-    dtype = np.float32 if element_type == "f32" else np.uint32
+    dtype = {"f32": np.float32, "f64": np.float64}.get(element_type, np.uint32)
     stacked = np.stack([np.asarray(r, dtype=dtype) for r in registers], axis=-1)
     groups = stacked.shape[0]
-    if element_type == "f32":
+    if element_type in ("f32", "f64"):
         flat = stacked.reshape(groups, -1).astype(np.float64)
+    elif element_type == "s32":
+        flat = stacked.reshape(groups, -1).view(np.int32).astype(np.float64)
+    elif element_type == "tf32":  # the tensor core reads the upper 19 bits
+        flat = (stacked.reshape(groups, -1) & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)
     else:
-        flat = decode(element_type, stacked.view(np.uint16).reshape(groups, -1))
+        flat = decode(element_type, stacked.view(f"u{WMMA_BITS[element_type] // 8}").reshape(groups, -1))
     matrix = np.empty((groups, height * width))
     matrix[:, (rows * width + columns).ravel()] = flat
     return matrix.reshape(groups, height, width)
@@ -181,6 +194,8 @@ def wmma_mma(
     a: Sequence[Array],
     b: Sequence[Array],
     c: Sequence[Array],
+    *,
+    saturate: bool = False,
 ) -> tuple[Array, ...]:
     """`wmma.mma.sync.aligned`: d = a @ b + c on fragments laid out by `wmma_fragment`.
 
@@ -188,12 +203,13 @@ def wmma_mma(
 
     Args:
         shape: one of `WMMA_SHAPES`.
-        multiplicand_type: "f16" or "bf16".
-        c_type: "f32" or "f16".
-        d_type: "f32" or "f16".
-        a: registers (G, 32) uint32.
-        b: registers (G, 32) uint32.
-        c: registers (G, 32), float32 for "f32", else uint32.
+        multiplicand_type: "f16", "bf16", "s8", "u8", "tf32" or "f64".
+        c_type: "f32", "f16", "s32" or "f64".
+        d_type: as `c_type`.
+        a: registers (G, 32) uint32 (float64 for "f64").
+        b: registers (G, 32) uint32 (float64 for "f64").
+        c: registers (G, 32), float32 for "f32", float64 for "f64", else uint32.
+        saturate: `.satfinite` of s32.
 
     Returns:
         Registers of d.
@@ -201,17 +217,22 @@ def wmma_mma(
     Raises:
         UnsupportedShape: the combination is not modelled.
     """
-    if multiplicand_type not in ("f16", "bf16") or TYPES[multiplicand_type].integer:
-        raise UnsupportedShape(f"wmma with {multiplicand_type}")
+    sums = {"f16": {"f32", "f16"}, "bf16": {"f32"}, "tf32": {"f32"}, "s8": {"s32"}, "u8": {"s32"}, "f64": {"f64"}}
+    if not {c_type, d_type} <= sums.get(multiplicand_type, set()):
+        raise UnsupportedShape(f"wmma of {multiplicand_type} with sums of {c_type}")
     left = _matrix("a", shape, multiplicand_type, a)
     right = _matrix("b", shape, multiplicand_type, b)
-    tile = _multiply(left, right, _matrix("c", shape, c_type, c))
+    multiply = fused if multiplicand_type == "f64" else _multiply
+    tile = multiply(left, right, _matrix("c", shape, c_type, c))
     rows, columns = wmma_fragment("d", shape, d_type)
     flat = tile.reshape(tile.shape[0], -1)
     dealt = flat.take((rows * tile.shape[2] + columns).ravel(), axis=1).reshape(-1, *rows.shape)
     with np.errstate(over="ignore", invalid="ignore"):
-        if d_type == "f32":
-            registers = dealt.astype(np.float32)[..., 0]
+        if d_type in ("f32", "f64"):
+            registers = dealt.astype(np.float32 if d_type == "f32" else np.float64)[..., 0]
+        elif d_type == "s32":
+            whole = np.clip(dealt, -(2.0**31), 2.0**31 - 1) if saturate else dealt
+            registers = whole.astype(np.int64).astype(np.uint32)[..., 0]
         else:
             registers = dealt.astype(np.float16).view(np.uint32)[..., 0]
     return tuple(np.ascontiguousarray(registers[..., i]) for i in range(registers.shape[-1]))

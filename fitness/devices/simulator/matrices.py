@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from typing import Any
 
 import numpy as np
@@ -121,8 +123,10 @@ class Matrices:
             if elements == 1:
                 values.append(parts[0])
             else:
-                values.append(parts[0].astype(np.uint32) | (parts[1].astype(np.uint32) << np.uint32(16)))
-            taints.append(marks[0] if len(marks) == 1 else marks[0] | marks[1])
+                step = 8 * site.width
+                words = [part.astype(np.uint32) << np.uint32(place * step) for place, part in enumerate(parts)]
+                values.append(functools.reduce(np.bitwise_or, words))
+            taints.append(functools.reduce(operator.or_, marks))
         return (*values, *taints) if self.memory.track else tuple(values)
 
     def wmma_store(
@@ -143,8 +147,8 @@ class Matrices:
             for element in range(elements):
                 address = self._element(context, base, stride, places, register, element, site)
                 value = values[register]
-                if elements == 2:
-                    value = (value >> np.uint32(16 * element)).astype(np.uint16)
+                if elements > 1:
+                    value = (value >> np.uint32(8 * site.width * element)).astype(site.dtype)
                 mark = None if taints is None else (taints[register],)
                 self.memory.store(context, address, (value,), mark, site)
 
@@ -175,12 +179,14 @@ class Matrices:
         values: tuple[tuple[Value, ...], ...],
         marks: tuple[Any, ...],
         line: int,
+        saturate: bool = False,
     ) -> tuple[Value, ...]:
         """`wmma.mma`: registers of d; a tainted operand taints the warp's whole tile."""
         assert self.warps is not None
         self.warps.need_whole(context, line, f"wmma.mma {shape}")
         a, b, c = ([context.as_warps(v) for v in part] for part in values)
-        result = tuple(context.from_warps(d) for d in wmma_mma(shape, kind, c_type, d_type, a, b, c))
+        product = wmma_mma(shape, kind, c_type, d_type, a, b, c, saturate=saturate)
+        result = tuple(context.from_warps(d) for d in product)
         if not self.memory.track:
             return result
         taint: Any = False

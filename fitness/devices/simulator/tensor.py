@@ -25,6 +25,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from fitness.devices.simulator.floating import fma_f64
 from fitness.devices.simulator.rounding import decode_16
 
 Array = NDArray[Any]
@@ -51,6 +52,10 @@ TYPES: dict[str, MatrixType] = {
         MatrixType("e5m2", 8, False),
         MatrixType("s8", 8, True),
         MatrixType("u8", 8, True),
+        MatrixType("s4", 4, True),
+        MatrixType("u4", 4, True),
+        MatrixType("b1", 1, True),
+        MatrixType("f64", 32, False),  # one element to a register, as the layouts count them
     )
 }
 
@@ -62,6 +67,10 @@ DENSE_SHAPES: dict[str, frozenset[int]] = {
     "e5m2": frozenset({16, 32}),
     "s8": frozenset({16, 32}),
     "u8": frozenset({16, 32}),
+    "s4": frozenset({32, 64}),
+    "u4": frozenset({32, 64}),
+    "b1": frozenset({128, 256}),
+    "f64": frozenset({4, 8, 16}),
 }
 """K of the dense m16n8kK shapes by multiplicand type."""
 
@@ -83,7 +92,8 @@ class UnsupportedShape(ValueError):  # noqa: N818 - the engine turns it into the
 def _depth(shape: str, a_type: str, b_type: str, shapes: dict[str, frozenset[int]]) -> int:
     """K of a shape such as "m16n8k16" after checking that it exists for these types."""
     head, _, k = shape.partition("k")
-    both_integer = a_type in TYPES and b_type in TYPES and TYPES[a_type].integer and TYPES[b_type].integer
+    known = a_type in TYPES and b_type in TYPES and TYPES[a_type].bits == TYPES[b_type].bits
+    both_integer = known and TYPES[a_type].integer and TYPES[b_type].integer
     both_fp8 = {a_type, b_type} <= {"e4m3", "e5m2"}
     compatible = a_type == b_type or both_integer or both_fp8
     if head != "m16n8" or not compatible or int(k) not in shapes.get(a_type, frozenset()):
@@ -225,6 +235,12 @@ def _decoded(kind: MatrixType, registers: Registers, index: Array) -> Array:
         flat = (stacked.reshape(groups, -1) & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)
         picked: Array = flat.take(index, axis=1)
         return picked
+    if kind.bits == 4:
+        octets = stacked.view(np.uint8).reshape(groups, -1)
+        nibbles = np.stack([octets & np.uint8(15), octets >> np.uint8(4)], axis=-1).reshape(groups, -1)
+        whole = nibbles.take(index, axis=1).astype(np.float64)
+        signed: Array = whole - 16.0 * (whole > 7) if kind.name == "s4" else whole
+        return signed
     narrow: Array = stacked.view(np.uint16 if kind.bits == 16 else np.uint8).reshape(groups, -1)
     return decode(kind.name, narrow.take(index, axis=1))
 
@@ -316,12 +332,12 @@ def mma(
 
     Args:
         shape: "m16n8k16" and the like.
-        a_type: "f16", "bf16", "tf32", "e4m3", "e5m2", "s8" or "u8".
-        b_type: as `a_type`; only the 8-bit types may be mixed.
-        c_type: "f32", "f16" or "s32".
-        a: registers (G, 32) uint32 holding operand A.
-        b: registers (G, 32) uint32 holding operand B.
-        c: registers (G, 32): float32 for "f32", uint32 bit patterns otherwise.
+        a_type: "f16", "bf16", "tf32", "e4m3", "e5m2", "s8", "u8", "s4", "u4" or "f64".
+        b_type: as `a_type`; only fp8 types, and integers of one width, may be mixed.
+        c_type: "f32", "f16", "s32" or "f64".
+        a: registers (G, 32) uint32 holding operand A (float64 for "f64").
+        b: registers (G, 32) uint32 holding operand B (float64 for "f64").
+        c: registers (G, 32): float32 for "f32", float64 for "f64", uint32 bit patterns otherwise.
         saturate: `.satfinite` (integer accumulators only).
         d_type: type of the result where it differs from `c_type`.
 
@@ -333,9 +349,54 @@ def mma(
     """
     k = _depth(shape, a_type, b_type, DENSE_SHAPES)
     kind_a, kind_b = TYPES[a_type], TYPES[b_type]
+    if a_type == "f64":
+        return _mma_f64(k, a, b, c)
+    if a_type == "b1":
+        raise UnsupportedShape(f"mma {shape} of single bits without .and or .xor")
     left = _values(kind_a, a, _gather_map("a", k, kind_a.bits)).reshape(-1, 16, k)
     right = _values(kind_b, b, _gather_map("b", k, kind_b.bits)).reshape(-1, k, 8)
     return _results(d_type or c_type, _multiply(left, right, _accumulators(c_type, c)), saturate)
+
+
+def _in_order(registers: Registers, operand: str, k: int) -> Array:
+    """Registers of one float64 element each as matrices, flat in matrix order."""
+    stacked = _stack(registers, np.float64)
+    ordered: Array = stacked.reshape(stacked.shape[0], -1).take(_gather_map(operand, k, 32), axis=1)
+    return ordered
+
+
+def _mma_f64(k: int, a: Registers, b: Registers, c: Registers) -> tuple[Array, ...]:
+    """Doubles: one fused multiply-add for each k, ascending."""
+    left, right = _in_order(a, "a", k).reshape(-1, 16, k), _in_order(b, "b", k).reshape(-1, k, 8)
+    tile = fused(left, right, _in_order(c, "c", 0).reshape(-1, 16, 8))
+    dealt = tile.reshape(tile.shape[0], 128).take(_scatter_map(32), axis=1)
+    return tuple(dealt[:, i * LANES : (i + 1) * LANES] for i in range(4))
+
+
+def fused(left: Array, right: Array, total: Array) -> Array:
+    """Give left @ right + total of doubles, by a chain of fused multiply-adds along K."""
+    for place in range(left.shape[2]):
+        total = fma_f64(left[:, :, place, None], right[:, None, place, :], total)
+    return total
+
+
+def mma_bits(shape: str, operation: str, a: Registers, b: Registers, c: Registers) -> tuple[Array, ...]:
+    """`mma.m16n8kK.s32.b1.b1.s32.<and|xor>.popc`: d = c + ones in the combination of each row with each column.
+
+    Raises:
+        UnsupportedShape: there is no such shape.
+    """
+    k = _depth(shape, "b1", "b1", DENSE_SHAPES)
+    words = k // 32
+    # A register is one word of 32 columns: the layouts of 32-bit elements, `words` of them along K.
+    index_a, index_b = _gather_map("a", words, 32), _gather_map("b", words, 32)
+    stacked_a, stacked_b = _stack(a, np.uint32), _stack(b, np.uint32)
+    left = stacked_a.reshape(stacked_a.shape[0], -1).take(index_a, axis=1).reshape(-1, 16, 1, words)
+    right = stacked_b.reshape(stacked_b.shape[0], -1).take(index_b, axis=1).reshape(-1, words, 8)
+    pairs = right.transpose(0, 2, 1)[:, None]
+    combined = left ^ pairs if operation == "xor" else left & pairs
+    ones = np.bitwise_count(combined).sum(axis=-1, dtype=np.float64)
+    return _results("s32", ones + _accumulators("s32", c), saturate=False)
 
 
 class _Metadata(NamedTuple):

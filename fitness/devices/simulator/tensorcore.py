@@ -19,7 +19,7 @@ class Multiply:
 
     Args:
         shape: "m16n8k16" and the like; a_type ... d_type: element types; selector: metadata selector of
-            sparse forms; saturate: `.satfinite`; ordered: `.sp::ordered_metadata`.
+            sparse forms; saturate: `.satfinite`; ordered: `.sp::ordered_metadata`; bits: "and" or "xor" of b1.
     """
 
     def __init__(
@@ -33,8 +33,12 @@ class Multiply:
         selector: int,
         saturate: bool,
         ordered: bool,
+        bits: str = "",
     ) -> None:
-        self.shape, self.types = shape, (a_type, b_type, c_type, d_type)
+        #: Shapes m8n8kK are the upper half of m16n8kK, with zeros below.
+        self.half = shape.startswith("m8n8")
+        self.bits = bits
+        self.shape, self.types = shape.replace("m8n8", "m16n8"), (a_type, b_type, c_type, d_type)
         self.sparse, self.selector, self.saturate, self.ordered = sparse, selector, saturate, ordered
         self.line, self.text = 0, ""
 
@@ -44,15 +48,23 @@ class Multiply:
         Raises:
             UnsupportedShape: not modelled.
         """
-        zero = np.zeros((1, 32), dtype=np.uint32)
+        wide = self.types[0] == "f64"
+        zero = np.zeros((1, 32), dtype=np.float64 if wide else np.uint32)
         c = np.zeros((1, 32), dtype=np.float32) if self.types[2] == "f32" else zero
         metadata = np.full((1, 32), 0x44444444, dtype=np.uint32)
+        if self.half and (self.sparse or counts[2] != 2):
+            raise tensor.UnsupportedShape(f"mma {self.shape}, its upper half")
         self._multiply([zero] * counts[0], [zero] * counts[1], [c] * counts[2], metadata)
 
     def _multiply(
         self, a: Sequence[Array], b: Sequence[Array], c: Sequence[Array], metadata: Array
     ) -> tuple[Array, ...]:
         a_type, b_type, c_type, d_type = self.types
+        if self.half:
+            a, c = _above_zeros(a, c)
+        if self.bits:
+            result = tensor.mma_bits(self.shape, self.bits, a, b, c)
+            return result[:2] if self.half else result
         if self.sparse:
             return tensor.mma_sp(
                 self.shape,
@@ -67,7 +79,8 @@ class Multiply:
                 saturate=self.saturate,
                 d_type=d_type,
             )
-        return tensor.mma(self.shape, a_type, b_type, c_type, a, b, c, saturate=self.saturate, d_type=d_type)
+        result = tensor.mma(self.shape, a_type, b_type, c_type, a, b, c, saturate=self.saturate, d_type=d_type)
+        return result[:2] if self.half else result
 
     def __call__(
         self, machine: Any, context: Context, values: tuple[tuple[Value, ...], ...], marks: tuple[Any, ...]
@@ -98,6 +111,25 @@ class Multiply:
                 severity="warning",
             )
 
+    @staticmethod
+    def _taints_of_half(context: Context, parts: tuple[Array | None, ...]) -> tuple[Value, ...]:
+        """For shapes of 8 rows: results of a lane share row g of A and columns 2t and 2t + 1 of B."""
+        a, b, c = parts
+        groups = context.n // 32
+        rows, columns = np.zeros((groups, 8), dtype=bool), np.zeros((groups, 8), dtype=bool)
+        if a is not None:
+            rows |= a.any(axis=-1).reshape(groups, 8, 4).any(axis=-1)
+        if b is not None:
+            columns |= b.any(axis=-1).reshape(groups, 8, 4).any(axis=-1)
+        lane = np.arange(32)
+        found = []
+        for place in (0, 1):
+            tainted = rows[:, lane // 4] | columns[:, 2 * (lane % 4) + place]
+            if c is not None:
+                tainted = tainted | c[..., place]
+            found.append(np.ascontiguousarray(tainted.reshape(-1)))
+        return tuple(found)
+
     def _taints(self, context: Context, marks: tuple[Any, ...], count: int) -> tuple[Value, ...]:
         if all(part is None or all(m is False for m in part) for part in marks):
             return (False,) * count
@@ -111,6 +143,8 @@ class Multiply:
         a, b, c = masks(marks[0]), masks(marks[1]), masks(marks[2])
         k = int(self.shape.rsplit("k", 1)[1])
         bits = tensor.TYPES[self.types[0]].bits
+        if self.half:
+            return self._taints_of_half(context, (a, b, c))
         bad_rows = np.zeros((groups, 16), dtype=bool)
         bad_columns = np.zeros((groups, 8), dtype=bool)
         if a is not None:
@@ -129,6 +163,12 @@ class Multiply:
         elif c is not None:
             tainted |= c.any(axis=-1, keepdims=True)
         return tuple(np.ascontiguousarray(tainted[..., place].reshape(-1)) for place in range(count))
+
+
+def _above_zeros(a: Sequence[Array], c: Sequence[Array]) -> tuple[list[Array], list[Array]]:
+    """Registers of A and C of a shape of 8 rows as those of one of 16 (tensor.py: register 2q + h has row g + 8h)."""
+    blank = np.zeros_like(a[0])
+    return [r for register in a for r in (register, blank)], [*c, *(np.zeros_like(c[0]) for _ in c)]
 
 
 def _spread(target: Array, marks: Array, index: Array) -> None:
