@@ -138,13 +138,30 @@ def make_case(task: Task, shape: Shape, format: FormatChoice, *, seed: int, data
         ValueError: unknown data kind.
         FormatError: the format cannot store the operand.
     """
+    return case_of(task, operands(task, shape, data, seed), format, seed=seed, data=data, gpu=gpu)
+
+
+def case_of(task: Task, made: Operands, format: FormatChoice, *, seed: int, data: str, gpu: Gpu) -> Case:  # noqa: A002
+    """The case of given operands, for matrices that no data kind makes.
+
+    Args:
+        task: what is computed; in its domain.
+        made: W (M, K) and X (K, N).
+        format: how W is stored.
+        seed: told in findings.
+        data: likewise; "integers" and "empty" ask for exact results.
+        gpu: gives `SMS` and `L2` to expressions.
+
+    Raises:
+        FormatError: the format cannot store W.
+    """
     storage = get_format(format.name)
     options = complete(storage, {name: str(option) for name, option in format.options.items()})
     choice = FormatChoice(format.name, dict(options))
-    made = operands(task, shape, data, seed)
+    (m, k), n = made.w.shape, made.x.shape[1]
+    shape = {"M": m, "N": n, "K": k}
     buffers = made.buffers(choice)
     trim_cache()
-    m, n = shape["M"], shape["N"]
     y = np.zeros((n, m) if task.y_layout == "col" else (m, n), DTYPES[task.out_dtype].numpy)
     names = task.expression_names(shape)
     matrix = {

@@ -73,7 +73,7 @@ class Nm24(BaseFormat):
         slots = np.empty((rows, columns // 4, 2), np.uint8)
         for first in range(0, rows, _ROWS_AT_ONCE):
             part = slice(first, first + _ROWS_AT_ONCE)
-            groups = padded[part].reshape(-1, columns // 4, 4)
+            groups = padded[part].reshape(len(padded[part]), columns // 4, 4)
             slots[part] = _SLOTS[_group_masks(groups)]
             chosen = np.take_along_axis(groups, slots[part].astype(np.intp), axis=2)
             values[part] = np.where(chosen == 0, chosen.dtype.type(0), chosen).reshape(values[part].shape)
@@ -95,7 +95,8 @@ class Nm24(BaseFormat):
         if reason := self.supports(w.dtype):
             raise FormatError(reason)
         for first in range(0, w.shape[0], _ROWS_AT_ONCE):
-            groups = _pad_columns(w[first : first + _ROWS_AT_ONCE], 4).reshape(-1, -(-w.shape[1] // 4), 4)
+            part = _pad_columns(w[first : first + _ROWS_AT_ONCE], 4)
+            groups = part.reshape(len(part), -(-w.shape[1] // 4), 4)
             counts = np.count_nonzero(groups, axis=2)
             if counts.size and counts.max() > 2:
                 row, group = (int(i) for i in np.argwhere(counts > 2)[0])

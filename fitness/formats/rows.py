@@ -36,7 +36,7 @@ class Rows(BaseFormat):
     def unpack(self, arrays: Mapping[str, Array], shape: Shape, options: Options) -> Array:  # noqa: ARG002
         """The (M, K) operand."""
         w = np.zeros(shape, arrays["values"].dtype)
-        w[arrays["row_order"][: len(arrays["values"])]] = arrays["values"].reshape(-1, shape[1])
+        w[arrays["row_order"][: len(arrays["values"])]] = arrays["values"].reshape(len(arrays["values"]), shape[1])
         return w
 
     def validate(self, w: Array, options: Options) -> None:  # noqa: ARG002

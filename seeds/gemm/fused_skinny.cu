@@ -8,7 +8,7 @@ constraints = [
 
 [[launch]]
 kernel = "gemm"
-grid   = ["cdiv(M, ROWS * WARPS)", "cdiv(N, NB)"]
+grid   = ["cdiv(M, ROWS * WARPS) * cdiv(N, NB)"]
 block  = ["32 * WARPS"]
 shared = "NB * (BK + 8) * 4"
 args   = ["W.values", "X", "Y", "bias", "residual", "scale", "M", "N", "K", "ldx", "ldy"]
@@ -58,7 +58,8 @@ gemm(const in_t* values, const in_t* x, out_t* y, const in_t* bias, const out_t*
      int K, int64_t ldx, int64_t ldy) {
     extern __shared__ __align__(16) float x_tile[];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int m0 = (blockIdx.x * WARPS + warp) * ROWS, n0 = blockIdx.y * NB;
+    const int tiles_m = evo::cdiv(M, ROWS * WARPS);  // on x with the columns: a grid has only 65,535 blocks along y
+    const int m0 = (blockIdx.x % tiles_m * WARPS + warp) * ROWS, n0 = blockIdx.x / tiles_m * NB;
     const bool aligned = K % VECTOR == 0;
 
     float acc[ROWS][NB] = {};

@@ -14,7 +14,7 @@ args   = ["W.values", "W.bitmap", "W.indptr", "X", "Y", "bias", "residual", "sca
 TX     = { values = [2, 4, 8, 16, 32],    default = 8 }
 TY     = { values = [1, 2, 4, 8, 16, 32], default = 16 }
 VEC    = { values = [1, 2, 4, 8],         default = 4 }
-UNROLL = { values = [1, 2, 4, 8],         default = 4 }
+UNROLL = { values = [1, 2, 4, 8],         default = 2 }
 ---*/
 #include "task.cuh"
 

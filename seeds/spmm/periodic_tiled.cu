@@ -18,7 +18,7 @@ args   = ["W.values", "W.indices", "W.indptr", "X", "Y", "bias", "residual", "sc
 [params]
 R     = { values = [1, 2, 4, 8, 16, 32, 64],    default = 8 }   # the period along M
 C     = { values = [8, 16, 32, 64, 128, 256],  default = 32 }  # and along K
-BM    = { values = [16, 32, 64, 128], default = 32 }
+BM    = { values = [16, 32, 64, 128], default = 64 }
 BN    = { values = [16, 32, 64, 128], default = 64 }
 BK    = { values = [8, 16, 32],       default = 16 }
 TM    = { values = [4, 8],            default = 4 }  # a thread's rows, in groups of four neighbours

@@ -57,7 +57,7 @@ def tensor_core(pattern: dict[str, object]) -> dict[str, dict[str, object]]:
     }
 
 
-FAMILIES = {
+FAMILIES: dict[str, dict[str, dict[str, object]]] = {
     "gemm/fused_*": GEMM_TASKS,
     "spmm/csr_*": CSR_TASKS,
     "spmm/bsr_*": BSR_TASKS,
