@@ -16,7 +16,7 @@ from fitness.analysis.floors import COLUMNS, Floor, floors_of
 from fitness.analysis.lengths import Lengths, lengths_of, padding
 from fitness.analysis.maps import DensityMap, MapCounter
 from fitness.analysis.ratios import RatioCounter, Ratios
-from fitness.analysis.reordering import Reordering, try_orders
+from fitness.analysis.reordering import Reordering, is_mixed, try_orders
 from fitness.analysis.repetition import Repetition, RepetitionCounter
 from fitness.analysis.sizes import Sizes, sizes_of
 from fitness.gpu import Gpu
@@ -94,7 +94,7 @@ def analyze(matrix: Matrix, gpu: Gpu, *, dtype: str | None = None, columns: Sequ
         for counter in (ratios, diagonals, repetition, cells):
             counter.add(strip)
     blocks = count_blocks(mask)
-    sizes = sizes_of(mask, STORED_DTYPES[gpu_dtype])
+    sizes = sizes_of(mask, STORED_DTYPES[gpu_dtype], reorder=not is_mixed(mask.shape, blocks))
     used = int(np.count_nonzero(mask.column_counts))
     floors = floors_of(sizes, blocks, mask.shape, used, gpu_dtype, gpu, columns)
     return Analysis(

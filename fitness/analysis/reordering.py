@@ -24,6 +24,7 @@ MAX_DENSITY: Final = 0.5
 """Above, no order can double the fill of blocks."""
 WIDTH: Final = 16
 """Columns (or rows) of the blocks that rows (or columns) are compared by."""
+_MIXED: Final = 0.95
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,17 @@ def try_orders(mask: Mask, natural: Blocks) -> Reordering:
         return Reordering((before,), f"more than {MAX_DENSITY:.0%} dense")
     if not mask.nnz:
         return Reordering((before,), "no nonzeros")
+    if is_mixed(mask.shape, natural):
+        return Reordering(
+            (before,), f"rows meet nearly every block of {WIDTH} columns, and columns of rows: all are alike"
+        )
     return Reordering((before, *(_tried(mask, name, rows, columns) for name, rows, columns in _orders(mask))))
+
+
+def is_mixed(shape: tuple[int, int], blocks: Blocks) -> bool:
+    """True where clustering has nothing to go by: nearly all 1 x 16 and 16 x 1 blocks have a nonzero."""
+    possible = {(1, WIDTH): shape[0] * -(-shape[1] // WIDTH), (WIDTH, 1): shape[1] * -(-shape[0] // WIDTH)}
+    return all(blocks.stored[size] >= _MIXED * count for size, count in possible.items())
 
 
 def _orders(mask: Mask) -> Iterator[tuple[str, Indices | None, Indices | None]]:

@@ -121,13 +121,15 @@ class _UnknownPlacesError(Exception):
     """A format looked at single places where they are not given."""
 
 
-def sizes_of(mask: Mask, dtype: np.dtype[Any]) -> Sizes:
+def sizes_of(mask: Mask, dtype: np.dtype[Any], *, reorder: bool = True) -> Sizes:
     """The matrix in every format of the registry.
 
     Args:
         mask: where it is nonzero.
         dtype: of the values it will have on the GPU.
+        reorder: False to leave rows and columns as they are, where no order can gain anything.
     """
+    reorder = reorder and max(mask.shape) <= _ORDERED_LINES
     by_entry, by_dense = _samples(mask)
     elements = mask.shape[0] * mask.shape[1]
     plain = StoredSize(
@@ -142,7 +144,8 @@ def sizes_of(mask: Mask, dtype: np.dtype[Any]) -> Sizes:
         try:
             if reason := storage.supports(dtype):
                 raise FormatError(reason)
-            chosen[name] = _smallest(storage, by_entry if _is_by_entry(storage) else by_dense, mask, dtype)
+            sample = by_entry if _is_by_entry(storage) else by_dense
+            chosen[name] = _smallest(storage, sample, mask, dtype, reorder=reorder)
         except FormatError as error:
             refused[name] = str(error)
     least = min(size.bytes for size in chosen.values())
@@ -157,7 +160,7 @@ def sizes_of(mask: Mask, dtype: np.dtype[Any]) -> Sizes:
     return Sizes(tuple(sorted(chosen.values(), key=lambda size: size.bytes)), refused)
 
 
-def _smallest(storage: Format, sample: Mask, mask: Mask, dtype: np.dtype[Any]) -> StoredSize:
+def _smallest(storage: Format, sample: Mask, mask: Mask, dtype: np.dtype[Any], *, reorder: bool) -> StoredSize:
     """The options with the least bytes for a sample, scaled up; raises FormatError where none can store it."""
     entries = MaskEntries(sample, dtype)
     dense = None if _is_by_entry(storage) else _dense(sample, dtype)
@@ -174,7 +177,7 @@ def _smallest(storage: Format, sample: Mask, mask: Mask, dtype: np.dtype[Any]) -
             return math.inf
 
     offered = tuple(storage.options[option] for option in _free(storage.name))
-    if max(sample.shape) > _ORDERED_LINES:
+    if not reorder:
         offered = tuple(options if options[0].isdigit() else options[:1] for options in offered)
     choices = _descend(offered, size_with)
     size = size_with(choices)

@@ -61,7 +61,9 @@ def test_random_nonzeros_gain_nothing() -> None:
     assert max(found.values()) < 1.2 * found["natural"]
 
 
-@pytest.mark.parametrize(("density", "reason"), [(MAX_DENSITY + 0.2, "dense"), (0.0, "no nonzeros")])
+@pytest.mark.parametrize(
+    ("density", "reason"), [(MAX_DENSITY + 0.2, "dense"), (0.0, "no nonzeros"), (0.4, "all are alike")]
+)
 def test_nothing_is_tried_where_nothing_can_be_won(density: float, reason: str) -> None:
     mask = mask_of(np.random.default_rng(6).random((70, 70)) < density)
     found = try_orders(mask, count_blocks(mask))
