@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import re
@@ -118,8 +119,14 @@ def parse_kernel(source: str, *, path: str = "<kernel>", params: Mapping[str, in
     if match is None:
         raise KernelError(path, 1, "", "no header comment at the start of the file", _EXAMPLE)
     first_line = source.count("\n", 0, match.start("toml")) + 1
-    header = read_header(match["toml"].replace("\r\n", "\n"), path=path, first_line=first_line)
+    header = _header(match["toml"].replace("\r\n", "\n"), path, first_line)
     return Kernel(source, _choose(header, params or {}, path), header)
+
+
+@functools.lru_cache(maxsize=512)
+def _header(text: str, path: str, first_line: int) -> Header:
+    """Headers are read again and again with other code below them, or other params: by every operator."""
+    return read_header(text, path=path, first_line=first_line)
 
 
 def load_kernel(path: Path | str) -> Kernel:

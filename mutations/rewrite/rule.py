@@ -9,7 +9,7 @@ from typing import Final
 from fitness.kernel import Kernel, KernelError, parse_kernel
 from mutations.launches import launchable
 from mutations.operator import Context, Judged, Proposal, Refusal
-from mutations.rewrite.syntax import Code
+from mutations.rewrite.syntax import Code, parsed
 from mutations.rewrite.toml import HeaderLayoutError
 
 _MOST: Final = 256
@@ -52,7 +52,7 @@ class Rule:
 def _listed(rule: Rule, kernel: Kernel, context: Context) -> list[Rewritten]:
     found: list[Rewritten] = []
     try:
-        for rewritten in rule.rewrites(kernel, Code(kernel.source), context):
+        for rewritten in rule.rewrites(kernel, parsed(kernel.source), context):
             found.append(rewritten)
             if len(found) == _MOST:
                 break

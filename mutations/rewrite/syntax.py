@@ -35,6 +35,11 @@ class Code:
         blanked = _BLANKED.sub(lambda match: b" " * len(match[0]), self.data)
         self._tree = _parser().parse(blanked)
         self.root = self._tree.root_node
+        self._nodes: list[tree_sitter.Node] = []  # in the order of the source, outer ones before inner ones
+        self._ends: dict[int, int] = {}  # id of a node -> where in that list its descendants end
+        self._places: dict[int, int] = {}
+        self._walk()
+        self._types = [node.type for node in self._nodes]
 
     def text(self, node: tree_sitter.Node) -> str:
         """The source of a node."""
@@ -46,12 +51,22 @@ class Code:
 
     def nodes(self, kind: str, within: tree_sitter.Node | None = None) -> Iterator[tree_sitter.Node]:
         """Nodes of a type in the order of the source, outer ones before inner ones."""
-        pending = [within or self.root]
+        node = within or self.root
+        for i in range(self._places[node.id], self._ends[node.id]):
+            if self._types[i] == kind:
+                yield self._nodes[i]
+
+    def _walk(self) -> None:
+        pending: list[tuple[tree_sitter.Node, bool]] = [(self.root, False)]
         while pending:
-            node = pending.pop()
-            if node.type == kind:
-                yield node
-            pending.extend(reversed(node.children))
+            node, left = pending.pop()
+            if left:
+                self._ends[node.id] = len(self._nodes)
+                continue
+            self._places[node.id] = len(self._nodes)
+            self._nodes.append(node)
+            pending.append((node, True))
+            pending.extend((child, False) for child in reversed(node.children))
 
     def kernels(self) -> tuple[tree_sitter.Node, ...]:
         """Definitions of `__global__` functions."""
@@ -90,6 +105,12 @@ class Code:
     def starts_line(self, node: tree_sitter.Node) -> bool:
         """True if only blanks stand before the node on its line."""
         return not self.data[self.line_start(node.start_byte) : node.start_byte].strip()
+
+
+@functools.lru_cache(maxsize=16)
+def parsed(source: str) -> Code:
+    """The tree of a source; rules that look at the same parent share it."""
+    return Code(source)
 
 
 @dataclass(frozen=True)
