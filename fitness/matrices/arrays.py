@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -31,6 +32,12 @@ _SPARSE: Final = {
     "dia": ("offsets", "data"),
 }
 """Arrays that each format of `scipy.sparse.save_npz` has, besides `format` and `shape`."""
+
+_HEADER_ERRORS: Final = (
+    ValueError, EOFError, SyntaxError, TypeError, KeyError, RecursionError, OverflowError, MemoryError,
+    tokenize.TokenError,
+)  # fmt: skip
+"""What NumPy's reader of headers, which are Python literals, raises for damaged ones (found by fuzzing)."""
 
 _Header = tuple[tuple[int, ...], bool, np.dtype[Any]]
 
@@ -113,7 +120,7 @@ def _header(path: Path, name: str, stream: IO[bytes]) -> _Header:
         version = npy.read_magic(stream)
         read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
         shape, fortran, dtype = read(stream)
-    except (ValueError, EOFError, SyntaxError, TypeError, KeyError, RecursionError, OverflowError) as error:
+    except _HEADER_ERRORS as error:
         raise MatrixError(path, f"{where}no NumPy array: {error}", "write it with numpy.save") from None
     if dtype.hasobject:
         raise MatrixError(path, f"{where}holds Python objects, which may run code when read", "save numbers")

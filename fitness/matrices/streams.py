@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import gzip
 import shutil
+import struct
 import tempfile
+import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,14 +42,14 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
 
 @contextlib.contextmanager
 def told(path: Path) -> Iterator[None]:
-    """Errors of the file system and of gzip become MatrixErrors that name the file."""
+    """Errors of the file system, of gzip and of zip become MatrixErrors that name the file."""
     try:
         yield
     except FileNotFoundError:
         raise MatrixError(path, "no such file", "check the path") from None
     except IsADirectoryError:
         raise MatrixError(path, "is a folder", "give the path of a file") from None
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+    except (EOFError, gzip.BadGzipFile, zlib.error, zipfile.BadZipFile, struct.error) as error:
         raise MatrixError(path, f"is damaged: {error}", "fetch the file again") from None
     except OSError as error:
         raise MatrixError(path, f"cannot be read ({error.strerror or error})") from None
