@@ -81,6 +81,17 @@ def add_param(source: str, name: str, values: Sequence[int], default: int) -> st
     return f"{header.rstrip()}\n{line}{code}"
 
 
+def remove_param(source: str, name: str) -> str:
+    """Take a tunable out; nothing else of the header may mention it."""
+    header, code = _split(source)
+    header, count = re.subn(
+        rf"^[ \t]*{name}[ \t]*=[ \t]*\{{[^}}\n]*\}}[^\n]*\n", "", header, count=1, flags=re.MULTILINE
+    )
+    if not count or re.search(rf"\b{name}\b", re.sub(r"#[^\n]*", "", header)):
+        raise HeaderLayoutError(f"no line `{name} = {{ values = ..., default = ... }}`, or {name} is used elsewhere")
+    return header + code
+
+
 def set_default(source: str, name: str, value: int) -> str:
     """Change the default of a tunable."""
     header, code = _split(source)

@@ -11,6 +11,8 @@ from mutations.rewrite.toml import (
     add_launch,
     add_param,
     add_workspace,
+    remove_param,
+    replace_in,
     set_default,
     set_launch,
     set_top,
@@ -76,3 +78,20 @@ def test_params_are_made_where_there_are_none() -> None:
 def test_no_header_is_an_error() -> None:
     with pytest.raises(HeaderLayoutError):
         set_top("int x;", "format", '"dense"')
+
+
+def test_a_param_is_taken_out_where_nothing_else_needs_it() -> None:
+    source = '/*---\nformat = "csr"\n\n[[launch]]\nkernel = "f"  # not ORDER\ngrid = ["BM"]\n\n[params]\n'
+    source += (
+        "BM    = { values = [1, 2], default = 1 }\nORDER = { values = [0, 1], default = 0 }  # of rows\n---*/\nORDER\n"
+    )
+    assert remove_param(source, "ORDER") == source.replace("ORDER = { values = [0, 1], default = 0 }  # of rows\n", "")
+    for name in ("BM", "OTHER"):
+        with pytest.raises(HeaderLayoutError):
+            remove_param(source, name)
+
+
+def test_a_text_is_replaced_in_the_values_of_some_keys_only() -> None:
+    source = '/*---\nconstraints = [\n    "(A + 2) <= 4",\n]\n\n[[launch]]\ngrid   = ["(A + 2)"]\nshared = "(A + 2) * B"\n---*/\n'
+    changed = replace_in(source, ("shared", "constraints"), "(A + 2)", "(A + PAD)")
+    assert changed == source.replace('"(A + 2) <=', '"(A + PAD) <=').replace('"(A + 2) *', '"(A + PAD) *')
