@@ -92,6 +92,7 @@ def test_a_param_is_taken_out_where_nothing_else_needs_it() -> None:
 
 
 def test_a_text_is_replaced_in_the_values_of_some_keys_only() -> None:
-    source = '/*---\nconstraints = [\n    "(A + 2) <= 4",\n]\n\n[[launch]]\ngrid   = ["(A + 2)"]\nshared = "(A + 2) * B"\n---*/\n'
+    source = '/*---\nconstraints = [\n    "(A + 2) <= 4",\n]\n\n[[launch]]\ngrid   = ["(A + 2)"]\n'
+    source += 'shared = "(A + 2) * B"\n---*/\n'
     changed = replace_in(source, ("shared", "constraints"), "(A + 2)", "(A + PAD)")
     assert changed == source.replace('"(A + 2) <=', '"(A + PAD) <=').replace('"(A + 2) *', '"(A + PAD) *')
