@@ -143,6 +143,10 @@ class Task:
             storage.validate(mask.astype(DTYPES[self.dtype].numpy), options)
         except ValueError as error:
             return f"{storage.name} cannot store the task's pattern: {error}"
+        ratio = storage.ratio(options)
+        if ratio is not None and not self.structure.keeps(*ratio):
+            n, m = ratio
+            return f"{storage.name} cannot store the task's pattern: it need not keep to {n} of every {m} along K"
         return ""
 
     def argument_names(self, format: str | Format = "dense") -> tuple[str, ...]:  # noqa: A002
@@ -196,11 +200,15 @@ class Task:
 
     def small_shapes(self) -> tuple[Shape, ...]:
         """The shapes of gate 4's fixed runs, in the order of `inputs.small_runs`."""
-        return tuple(fit(target, self.domain) for target in SMALL_TARGETS)
+        return self._fitted(SMALL_TARGETS)
 
     def full_shapes(self) -> tuple[Shape, ...]:
         """The small shapes of the full lists (seeds, confirmation): tails around every common tile."""
-        return tuple(fit(target, self.domain) for target in FULL_TARGETS)
+        return self._fitted(FULL_TARGETS)
+
+    def _fitted(self, targets: tuple[Shape, ...]) -> tuple[Shape, ...]:
+        fixed = self.operation.fixed  # at once, where `fit` would have to look for it
+        return tuple(fit({**target, **fixed}, self.domain) for target in targets)
 
     def hidden_shapes(self, seed: int) -> tuple[Shape, ...]:
         """Shapes no operator sees: `free` dimensions drawn from 1 .. 2x the largest listed, at full size.

@@ -117,7 +117,7 @@ class _Reader:
         fields["domain"] = self.domain(pattern, names, fixed)
         fields["shapes"] = self.shapes(names, fixed, fields["domain"])
         fields["free"] = self.free(tuple(name for name in names if name not in fixed))
-        self.reachable(fields["domain"])
+        self.reachable(fields["domain"], fixed)
         if self.errors:
             raise TaskError(self.errors)
         return fields
@@ -286,13 +286,13 @@ class _Reader:
                 self.error("free", f"{name!r} is not a dimension", nearest(str(name), names))
         return tuple(str(name) for name in value)
 
-    def reachable(self, domain: tuple[Expression, ...]) -> None:
+    def reachable(self, domain: tuple[Expression, ...], fixed: Mapping[str, int]) -> None:
         """The small shapes must exist within the domain."""
         if self.errors:
             return
         try:
             for target in (*SMALL_TARGETS, *FULL_TARGETS):
-                fit(target, domain)
+                fit({**target, **fixed}, domain)
         except EmptyDomainError as error:
             self.error("domain", str(error), "allow small shapes, they are what kernels are checked at")
 

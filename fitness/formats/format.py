@@ -75,6 +75,9 @@ class Format(Protocol):
     def supports(self, dtype: np.dtype[Any]) -> str:
         """Empty if it stores that dtype, else the reason why not."""
 
+    def ratio(self, options: Options) -> tuple[int, int] | None:
+        """(n, m) if it stores at most n nonzeros of every m neighbours along K, which a pattern must then promise."""
+
     def measure(self, arrays: Mapping[str, Array], shape: Shape, options: Options) -> dict[str, int]:
         """The value of every name in `sizes` for packed arrays; kernels and header expressions may use them."""
 
@@ -91,6 +94,10 @@ class BaseFormat:
     def supports(self, dtype: np.dtype[Any]) -> str:  # noqa: ARG002
         """Any dtype."""
         return ""
+
+    def ratio(self, options: Options) -> tuple[int, int] | None:  # noqa: ARG002
+        """No structure is asked for."""
+        return None
 
     def measure(self, arrays: Mapping[str, Array], shape: Shape, options: Options) -> dict[str, int]:  # noqa: ARG002
         """Nothing."""

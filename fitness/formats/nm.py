@@ -69,6 +69,10 @@ class Nm(BaseFormat):
                 f"nonzeros; {n}:{m} allows {n} of every {m} along K"
             )
 
+    def ratio(self, options: Options) -> tuple[int, int]:
+        """The option `ratio`."""
+        return _ratio(options)
+
     def bytes(self, w: Array, options: Options) -> int:
         """A value and a byte of index for each slot."""
         n, m = _ratio(options)

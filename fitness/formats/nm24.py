@@ -110,6 +110,10 @@ class Nm24(BaseFormat):
         rows, columns = round_up(w.shape[0], 16), round_up(w.shape[1], 64)
         return rows * columns // 2 * w.itemsize + rows * columns // 8
 
+    def ratio(self, options: Options) -> tuple[int, int]:  # noqa: ARG002
+        """Two of four."""
+        return 2, 4
+
     def stored_mask(self, w: Array, options: Options) -> NDArray[np.bool_]:  # noqa: ARG002
         """True at the two slots of every group, (M, K); empty slots hold 0 and meet X there."""
         padded = _padded(w)

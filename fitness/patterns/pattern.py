@@ -35,6 +35,9 @@ class Pattern(Protocol):
     def index_bits(self, shape: Shape) -> float:
         """Bits of index for each nonzero that no format can do without: enters the floor."""
 
+    def keeps(self, n: int, m: int) -> bool:
+        """Whether every group of m neighbours along K has at most n nonzeros, always and at every shape."""
+
     def mandatory(self) -> tuple[Expression, ...]:
         """Conditions without which the pattern means nothing at a shape."""
 
@@ -43,7 +46,11 @@ class Pattern(Protocol):
 
 
 class AnyShape:
-    """Base of patterns that mean something at every shape."""
+    """Base of patterns that mean something at every shape and promise nothing of groups along K."""
+
+    def keeps(self, n: int, m: int) -> bool:
+        """Only what every group must keep to; most patterns promise nothing."""
+        return n >= m
 
     def mandatory(self) -> tuple[Expression, ...]:
         """Any shape."""

@@ -90,6 +90,12 @@ class NmPattern(AnyShape):
         """An index within the group: 2 bits for 2:4."""
         return float(math.ceil(math.log2(self.m)))
 
+    def keeps(self, n: int, m: int) -> bool:
+        """True where groups of one divide those of the other and hold no more."""
+        if m % self.m == 0:
+            return self.n * (m // self.m) <= n
+        return self.m % m == 0 and min(self.n, m) <= n
+
     def mandatory(self) -> tuple[Expression, ...]:
         """Whole groups."""
         return (Expression(f"K % {self.m} == 0"),)

@@ -1,6 +1,7 @@
 /*---
 about       = "CSR SpMV by bins of row length: a block to each long row, a warp to a middling one, few lanes to a short"
 format      = { name = "csr", order = "length" }
+require     = ["N == 1"]
 constraints = ["LONG > MIDDLE"]
 
 [[launch]]

@@ -1,6 +1,7 @@
 /*---
-about       = "CSR SpMV along the merge path: every thread has ITEMS nonzeros or row ends, however rows are distributed"
-format      = { name = "csr", order = "ORDER" }
+about   = "CSR SpMV along the merge path: every thread has ITEMS nonzeros or row ends, however rows are distributed"
+format  = { name = "csr", order = "ORDER" }
+require = ["N == 1"]
 
 [[workspace]]
 name  = "heads"

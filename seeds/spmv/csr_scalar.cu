@@ -1,6 +1,7 @@
 /*---
 about   = "CSR SpMV, minimal: one thread per row"
 format  = { name = "csr", order = "ORDER" }
+require = ["N == 1"]
 
 [[launch]]
 kernel = "spmv"

@@ -1,6 +1,7 @@
 /*---
-about  = "CSR SpMV by rows: as many lanes to a row as suit the mean row length, UNROLL nonzeros of a lane in flight"
-format = { name = "csr", order = "ORDER" }
+about   = "CSR SpMV by rows: as many lanes to a row as suit the mean row length, UNROLL nonzeros of a lane in flight"
+format  = { name = "csr", order = "ORDER" }
+require = ["N == 1"]
 
 [[launch]]
 kernel = "spmv_2"

@@ -1,6 +1,7 @@
 /*---
-about  = "SpMV along diagonals: one thread per row, neighbours read neighbouring words of W and of x"
-format = { name = "dia", order = "diagonal" }
+about   = "SpMV along diagonals: one thread per row, neighbours read neighbouring words of W and of x"
+format  = { name = "dia", order = "diagonal" }
+require = ["N == 1"]
 
 [[launch]]
 kernel = "spmv"

@@ -1,6 +1,7 @@
 /*---
-about  = "ELLPACK SpMV: one thread per row, neighbours read neighbouring words"
-format = { name = "ell", order = "column" }
+about   = "ELLPACK SpMV: one thread per row, neighbours read neighbouring words"
+format  = { name = "ell", order = "column" }
+require = ["N == 1"]
 
 [[launch]]
 kernel = "spmv"

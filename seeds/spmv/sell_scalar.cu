@@ -1,6 +1,7 @@
 /*---
-about  = "SELL-C-sigma SpMV: one thread per row, neighbours read neighbouring words"
-format = { name = "sell", c = "C", sigma = "SIGMA" }
+about   = "SELL-C-sigma SpMV: one thread per row, neighbours read neighbouring words"
+format  = { name = "sell", c = "C", sigma = "SIGMA" }
+require = ["N == 1"]
 
 [[launch]]
 kernel = "spmv"

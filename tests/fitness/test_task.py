@@ -182,3 +182,10 @@ def test_options_decide_whether_a_format_fits() -> None:
     task = nm24_task(pattern={"kind": "nm", "n": 4, "m": 8})
     assert task.supports(FormatChoice("nm", {"ratio": "4:8"}))
     assert "2:4 allows 2" in task.unsupported(FormatChoice("nm", {"ratio": "2:4"}))
+
+
+def test_a_ratio_that_a_thin_pattern_happens_to_keep_is_not_relied_on() -> None:
+    task = nm24_task(pattern={"kind": "random", "density": 1e-4}, x_layout="col", y_layout="col")
+    assert "need not keep to 2 of every 4 along K" in task.unsupported("nm24")
+    assert "need not keep to 8 of every 16" in task.unsupported(FormatChoice("nm", {"ratio": "8:16"}))
+    assert not nm24_task().unsupported(FormatChoice("nm", {"ratio": "8:16"}))

@@ -39,6 +39,12 @@ def test_every_format_has_a_seed_for_spmm() -> None:
     }
 
 
+def test_kernels_for_a_vector_are_rejected_where_x_has_columns() -> None:
+    for name in (name for name in KERNELS if name.startswith("spmv/")):
+        findings = task("spmm/csr_rows", "float32").domain_violations(KERNELS[name])
+        assert {finding.kind for finding in findings} == {"require_too_narrow"}, name
+
+
 def test_names_begin_with_the_format() -> None:
     for name, seed in KERNELS.items():
         if not name.startswith("gemm/fused_"):

@@ -172,3 +172,26 @@ def test_every_kind_is_documented_and_found() -> None:
     assert {spec["kind"] for spec in specs} == set(PATTERNS) - {"file"}
     for kind in PATTERNS:
         assert getattr(fitness.patterns, PATTERNS[kind].rpartition(":")[2]).kind == kind
+
+
+@pytest.mark.parametrize(
+    ("n", "m", "kept"),
+    [
+        (2, 4, True),
+        (4, 8, True),
+        (8, 16, True),
+        (3, 4, True),
+        (1, 4, False),
+        (2, 8, False),
+        (2, 2, True),
+        (1, 2, False),
+    ],
+)
+def test_two_of_four_keeps_to_wider_ratios(n: int, m: int, kept: bool) -> None:
+    assert NmPattern(2, 4).keeps(n, m) is kept
+
+
+@pytest.mark.parametrize("spec", SPARSE, ids=lambda spec: spec["kind"])
+def test_other_patterns_promise_no_ratio_however_thin_they_are(spec: dict[str, Any]) -> None:
+    assert not make_pattern(spec).keeps(8, 16)
+    assert make_pattern(spec).keeps(4, 4)
