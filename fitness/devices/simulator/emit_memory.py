@@ -16,7 +16,7 @@ SPACES = ("global", "shared", "local", "const", "param")
 _SIGNED = {"s8": np.int8, "s16": np.int16}
 _SMALL = {"u8": np.uint8, "b8": np.uint8, "u16": np.uint16, "b16": np.uint16, **_SIGNED}
 _NOTHING = frozenset(
-    {"membar", "fence", "prefetch", "prefetchu", "discard", "applypriority", "nanosleep", "griddepcontrol"}
+    ["membar", "fence", "prefetch", "prefetchu", "discard", "applypriority", "nanosleep", "griddepcontrol", "pmevent"]
 )
 
 

@@ -44,7 +44,13 @@ def _bits(x: NDArray[Any]) -> Words:
 
 
 def _count(x: Words) -> Words:
-    return np.bitwise_count(x).astype(_U32)
+    ones: Words = np.bitwise_count(x).astype(_U32)
+    return ones
+
+
+def _pick(x: Words, y: Words, z: Words) -> Words:
+    picked: Words = np.where((x & _U32(1)) != 0, y, z)
+    return picked
 
 
 def _leading(x: Words) -> Words:
@@ -76,7 +82,8 @@ def _permuted(x: Words, y: Words, selector: Words) -> Words:
 def _dot(x: Words, y: Words, z: Words) -> Words:
     """`__dp4a` on signed bytes."""
     a, b = (v.view(np.int8).reshape(-1, 4).astype(np.int64) for v in (x, y))
-    return (z.astype(np.int64) + (a * b).sum(axis=1)).astype(_U32)
+    total: Words = (z.astype(np.int64) + (a * b).sum(axis=1)).astype(_U32)
+    return total
 
 
 def _quotient(x: Words, y: Words) -> Words:
@@ -118,7 +125,7 @@ OPERATIONS: dict[str, tuple[str, Callable[..., Words]]] = {
     "brev": ("__brev({0})", _reversed),
     "less": ("unsigned({0} < {1})", lambda x, y: (x < y).astype(_U32)),
     "sless": ("unsigned(int({0}) < int({1}))", lambda x, y: (_signed(x) < _signed(y)).astype(_U32)),
-    "pick": ("({0} & 1 ? {1} : {2})", lambda x, y, z: np.where(x & _U32(1), y, z)),
+    "pick": ("({0} & 1 ? {1} : {2})", _pick),
     "tofloat": ("__float_as_uint(__uint2float_rn({0}))", lambda x: _bits(_floats(x))),
     "fadd": ("__float_as_uint(__fadd_rn(__uint2float_rn({0}), -__uint2float_rn({1})))",
              lambda x, y: _bits(_floats(x) - _floats(y))),

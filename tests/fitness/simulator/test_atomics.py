@@ -70,10 +70,11 @@ def test_floating_point_and_packed_halves() -> None:
     assert sorted(execution.outputs["old"]) == sorted(np.repeat(np.arange(32, 64) / 2, 3))
 
 
-@pytest.mark.parametrize("space", ["global", "shared"])
-@pytest.mark.parametrize("used", [False, True])
-def test_subnormal_sums_are_flushed_in_global_memory_only(space: str, used: bool) -> None:
-    """PTX ISA, "atom": add.f32 flushes subnormal operands and results on global memory, not on shared memory."""
+TINY = np.float32(2.0**-126)
+
+
+def subnormal_job(space: str, *, used: bool) -> tuple[str, Array]:
+    """A kernel that adds the second of each pair to the first, and the pairs."""
     p = "y" if space == "global" else "s"
     keep = "old[threadIdx.x] =" if used else ""
     source = f"""extern "C" __global__ void k(const float* x, float* y, float* old) {{
@@ -81,15 +82,22 @@ def test_subnormal_sums_are_flushed_in_global_memory_only(space: str, used: bool
       {p}[threadIdx.x] = x[2 * threadIdx.x]; __syncthreads();
       {keep} atomicAdd({p} + threadIdx.x, x[2 * threadIdx.x + 1]); __syncthreads();
       y[threadIdx.x] = {p}[threadIdx.x]; }}"""
-    tiny = np.float32(2.0**-126)
-    pairs = np.array([[tiny / 2, tiny], [1.5 * tiny, -tiny], [-tiny / 4, -tiny / 4], [1, tiny / 2], [-0.0, -tiny / 2],
-                      [-1.5 * tiny, tiny], [3, 4], [tiny, tiny], [0, -0.0]] * 3, np.float32)  # fmt: skip
+    pairs = [[TINY / 2, TINY], [1.5 * TINY, -TINY], [-TINY / 4, -TINY / 4], [1, TINY / 2], [-0.0, -TINY / 2],
+             [-1.5 * TINY, TINY], [3, 4], [TINY, TINY], [0, -0.0]]  # fmt: skip
+    return source, np.array(pairs * 3, np.float32)
+
+
+@pytest.mark.parametrize("space", ["global", "shared"])
+@pytest.mark.parametrize("used", [False, True])
+def test_subnormal_sums_are_flushed_in_global_memory_only(space: str, used: bool) -> None:
+    """PTX ISA, "atom": add.f32 flushes subnormal operands and results on global memory, not on shared memory."""
+    source, pairs = subnormal_job(space, used=used)
     n = len(pairs)
     outputs = {"y": np.zeros(n, np.float32), "old": np.zeros(n, np.float32)}
     execution = clean(run(source, launch("k", 1, n, "x", "y", "old"), {"x": pairs.ravel()}, outputs))
 
     def flushed(x: Array) -> Array:
-        return np.where(np.abs(x) < tiny, np.copysign(np.float32(0), x), x)
+        return np.where(np.abs(x) < TINY, np.copysign(np.float32(0), x), x)
 
     want = flushed(flushed(pairs[:, 0]) + flushed(pairs[:, 1])) if space == "global" else pairs.sum(axis=1)
     np.testing.assert_array_equal(execution.outputs["y"].view(np.uint32), want.astype(np.float32).view(np.uint32))

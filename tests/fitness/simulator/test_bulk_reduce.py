@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from fitness.devices.device import Execution, ResolvedTensorMap
+from fitness.devices.device import Execution, ResolvedLaunch, ResolvedTensorMap
 from tests.fitness.simulator.engine import Array, clean, kinds, launch, run
 
 N = 64
@@ -60,6 +60,15 @@ def numbers(kind: str, shape: tuple[int, ...], seed: int) -> Array:
     return normal
 
 
+def operands(form: str, blocks: int, *, subnormal: bool = False) -> tuple[Array, Array]:
+    """First values and the rows of some blocks."""
+    kind = form.removeprefix("noftz.")
+    start, rows = numbers(kind, (N,), 1), numbers(kind, (blocks, N), 2)
+    if subnormal:
+        start, rows = (x * x.dtype.type(2.0**-126) for x in (start, rows))
+    return start, rows
+
+
 def expected(operation: str, start: Array, rows: Array) -> Array:
     """Row after row, rounded each time, in the order of the blocks."""
     total = start.copy()
@@ -70,8 +79,7 @@ def expected(operation: str, start: Array, rows: Array) -> Array:
 
 @pytest.mark.parametrize(("operation", "form"), FORMS, ids=[f"{o}.{t}" for o, t in FORMS])
 def test_global_memory(operation: str, form: str) -> None:
-    kind = form.removeprefix("noftz.")
-    start, rows = numbers(kind, (N,), 1), numbers(kind, (3, N), 2)
+    start, rows = operands(form, 3)
     words = start.nbytes // 4
     source = GLOBAL.replace("OP", f"{operation}.{form}").replace("FENCE", FENCE)
     launches = (launch("begin", 1, 64, "start", "y", words), launch("reduce", 3, 64, "x", "y", words))
@@ -137,22 +145,29 @@ extern "C" __global__ void reduce(const unsigned* x, const unsigned* start, unsi
 WAIT = "mbarrier_wait(&full, 0);"
 
 
-def clusters(operation: str, kind: str, wait: str = WAIT, early: str = "") -> tuple[Execution, Array]:
+def cluster_job(operation: str, kind: str, wait: str = WAIT, early: str = "") -> tuple[str, dict[str, Array], int]:
+    """The kernel, its buffers, and 32-bit words of a row."""
     start, rows = numbers(kind, (N,), 3), numbers(kind, (8, N), 4)
-    words = start.nbytes // 4
     source = CLUSTER.replace("OP", f"{operation}.{kind}").replace("WAIT", wait).replace("EARLY", early)
+    return source, {"start": start.view(np.uint32), "x": rows.view(np.uint32).ravel()}, start.nbytes // 4
+
+
+def clusters(operation: str, kind: str, wait: str = WAIT, early: str = "") -> tuple[Execution, Array]:
+    source, buffers, words = cluster_job(operation, kind, wait, early)
+    start, rows = numbers(kind, (N,), 3), numbers(kind, (8, N), 4)
     one = launch("reduce", 8, 64, "x", "start", "y", words, cluster=4)
-    buffers = {"start": start.view(np.uint32), "x": rows.view(np.uint32).ravel()}
     execution = run(source, one, buffers, {"y": np.zeros(2 * words, np.uint32)})
     sums = [expected(operation, start, four) for four in rows.reshape(2, 4, N)]
     return execution, np.concatenate(sums).view(np.uint32)
 
 
-@pytest.mark.parametrize(
-    ("operation", "kind"),
-    [("add", "u32"), ("add", "s32"), ("add", "u64"), ("min", "s32"), ("max", "u32"), ("inc", "u32"), ("dec", "u32"),
-     ("and", "b32"), ("or", "b32"), ("xor", "b32")],
-)  # fmt: skip
+CLUSTER_FORMS = [
+    ("add", "u32"), ("add", "s32"), ("add", "u64"), ("min", "s32"), ("max", "u32"), ("inc", "u32"), ("dec", "u32"),
+    ("and", "b32"), ("or", "b32"), ("xor", "b32"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("operation", "kind"), CLUSTER_FORMS)
 def test_shared_memory_of_a_cluster(operation: str, kind: str) -> None:
     execution, want = clusters(operation, kind)
     clean(execution)
@@ -191,16 +206,28 @@ extern "C" __global__ void reduce(const __grid_constant__ TensorMap map, const f
 """
 
 
-@pytest.mark.parametrize("where", [(0, 0), (4, 3), (16, 19), (40, 0)])
-@pytest.mark.parametrize(("operation", "dtype"), [("add", "float32"), ("min", "int32"), ("xor", "uint32")])
-def test_tensor_maps(operation: str, dtype: str, where: tuple[int, int]) -> None:
+TENSOR_FORMS = [("add", "float32"), ("min", "int32"), ("xor", "uint32")]
+
+
+def tensor_job(
+    operation: str, dtype: str, where: tuple[int, int]
+) -> tuple[str, tuple[ResolvedLaunch, ...], Array, Array]:
+    """The kernel, its launches, the tile (as float32 words) and what y holds before."""
     tile = np.random.default_rng(5).integers(-50, 50, (8, 32)).astype(dtype)
     start = np.full((24, 40), 3, dtype)
     fill = hex(int(start.view(np.uint32)[0, 0]))
     source = TENSOR.replace("OP", operation).replace("FILL", fill)
     tensormap = ResolvedTensorMap("ty", "y", dtype, (40, 24), (160,), (32, 8), (1, 1))
     launches = (launch("begin", 1, 64, "y", 960), launch("reduce", 1, 64, tensormap, "x", *where))
-    execution = clean(run(source, launches, {"x": tile.view(np.float32)}, {"y": start}))
+    return source, launches, tile.view(np.float32), start
+
+
+@pytest.mark.parametrize("where", [(0, 0), (4, 3), (16, 19), (40, 0)])
+@pytest.mark.parametrize(("operation", "dtype"), TENSOR_FORMS)
+def test_tensor_maps(operation: str, dtype: str, where: tuple[int, int]) -> None:
+    source, launches, words, start = tensor_job(operation, dtype, where)
+    tile = words.view(dtype)
+    execution = clean(run(source, launches, {"x": words}, {"y": start}))
     want = start.copy()
     inside = want[where[1] : where[1] + 8, where[0] : where[0] + 32]
     inside[...] = OPERATIONS[operation](inside, tile[: inside.shape[0], : inside.shape[1]])

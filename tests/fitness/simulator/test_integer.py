@@ -150,9 +150,16 @@ def test_extended_precision_sums_and_products_carry() -> None:
             assert joined(*out[2 * place : 2 * place + 2], bits=64) == want % (1 << 128), (row, place)
 
 
+def chain_operands() -> Array:
+    """Three numbers of three words for each of 512 lanes; half of the words are all ones."""
+    random = np.random.default_rng(42)
+    x: Array = random.integers(0, 2**32, (512, 9), dtype=np.uint64).astype(np.uint32)
+    x[random.random(x.shape) < 0.5] = 0xFFFFFFFF
+    return x
+
+
 def test_carries_go_through_a_chain() -> None:
-    x = RNG.integers(0, 2**32, (512, 9), dtype=np.uint64).astype(np.uint32)
-    x[RNG.random(x.shape) < 0.5] = 0xFFFFFFFF
+    x = chain_operands()
     y = {"y": np.zeros((512, 9), np.uint32)}
     options = ("--device-int128",)
     got = clean(run(WIDE, launch("chain", 1, 512, "x", "y"), {"x": x}, y, options=options)).outputs["y"]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from fitness.devices.device import ResolvedLaunch
 from tests.fitness.simulator.engine import Array, clean, launch, run
 
 Place = Callable[[int, int], tuple[int, int]]
@@ -120,8 +121,8 @@ def fragment(matrix: Array, place: Place, count: int, bits: int) -> Array:
     return words
 
 
-@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.op)
-def test_fragments_multiply_as_the_isa_lays_them_out(form: Form) -> None:
+def lanes(form: Form) -> tuple[Array, type, Array, Array, Array]:
+    """Registers of every lane (A, B, then C), their type, and the matrices."""
     parts = form.op.split(".")
     a_type, b_type = parts[4], parts[5]
     random = np.random.default_rng(form.k + form.m)
@@ -137,10 +138,17 @@ def test_fragments_multiply_as_the_isa_lays_them_out(form: Form) -> None:
         [fragment(a, form.a, form.counts[0], form.bits), fragment(b, form.b, form.counts[1], form.bits),
          lanes_c.astype(held) if form.bits == 64 else lanes_c.astype(np.int32).view(np.uint32)], axis=1,
     ).astype(held)  # fmt: skip
-    y = {"y": np.zeros((32, form.counts[2]), held)}
+    return x, held, a, b, c
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.op)
+def test_fragments_multiply_as_the_isa_lays_them_out(form: Form) -> None:
+    x, held, a, b, c = lanes(form)
+    parts = form.op.split(".")
+    y: dict[str, Array] = {"y": np.zeros((32, form.counts[2]), held)}
     execution = clean(run(source(form), launch("multiply", 1, 32, "x", "y"), {"x": x}, y))
     got = execution.outputs["y"] if form.bits == 64 else execution.outputs["y"].view(np.int32)
-    if a_type == "b1":
+    if parts[4] == "b1":
         pairs = a[:, None, :] ^ b.T[None] if parts[-2] == "xor" else a[:, None, :] & b.T[None]
         want = c + pairs.sum(axis=-1)
     elif form.bits == 64:
@@ -199,11 +207,12 @@ WMMA_FORMS = [
 ]
 
 
-@pytest.mark.parametrize("layouts", [("row_major", "col_major"), ("col_major", "row_major")])
-@pytest.mark.parametrize("form", WMMA_FORMS, ids=lambda form: f"{form[0]} {form[4]}x{form[5]}")
-def test_wmma_of_bytes_tf32_and_doubles(
-    form: tuple[str, str, str, str, int, int, int], layouts: tuple[str, str]
-) -> None:
+LAYOUTS = [("row_major", "col_major"), ("col_major", "row_major")]
+WmmaForm = tuple[str, str, str, str, int, int, int]
+
+
+def wmma_job(form: WmmaForm, layouts: tuple[str, str]) -> tuple[str, ResolvedLaunch, dict[str, Array], Array, Array]:
+    """Kernel, launch, buffers, an empty result, and the result wanted."""
     name, stored, total, held, m, n, k = form
     random = np.random.default_rng(m + n)
     small = stored in ("i1", "u1")
@@ -220,5 +229,12 @@ def test_wmma_of_bytes_tf32_and_doubles(
     sizes = (given_a.shape[1], given_b.shape[1], n)
     launched = launch("product", 1, 32, "a", "b", "c", "d", *sizes)
     buffers = {"a": given_a, "b": given_b, "c": c}
-    execution = clean(run(text, launched, buffers, {"d": np.zeros((m, n), held)}, align=32))
-    np.testing.assert_array_equal(execution.outputs["d"], 2 * c + a.astype("f8") @ b.astype("f8"))
+    return text, launched, buffers, np.zeros((m, n), held), 2 * c + a.astype("f8") @ b.astype("f8")
+
+
+@pytest.mark.parametrize("layouts", LAYOUTS)
+@pytest.mark.parametrize("form", WMMA_FORMS, ids=lambda form: f"{form[0]} {form[4]}x{form[5]}")
+def test_wmma_of_bytes_tf32_and_doubles(form: WmmaForm, layouts: tuple[str, str]) -> None:
+    text, launched, buffers, d, want = wmma_job(form, layouts)
+    execution = clean(run(text, launched, buffers, {"d": d}, align=32))
+    np.testing.assert_array_equal(execution.outputs["d"], want)

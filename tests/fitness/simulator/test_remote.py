@@ -135,14 +135,25 @@ ORACLES: dict[str, Any] = {
 }  # fmt: skip
 
 
-def reductions(operation: str, dtype: str, wait: str = WAIT) -> tuple[Execution, list[int]]:
+REDUCTIONS = [
+    ("add", "u4"), ("add", "i4"), ("add", "u8"), ("min", "u4"), ("min", "i4"), ("max", "u4"), ("max", "i4"),
+    ("and_op", "u4"), ("or_op", "u4"), ("xor_op", "u4"), ("inc", "u4"), ("dec", "u4"),
+]  # fmt: skip
+
+
+def reduction(operation: str, dtype: str, wait: str = WAIT) -> tuple[Array, Array, str]:
+    """Numbers, first values of the cells, and the kernel."""
     kind = {"u4": "unsigned", "i4": "int", "u8": "cuda::std::uint64_t"}[dtype]
     random = np.random.default_rng(len(operation))
     x = random.integers(-(1 << 31), 1 << 31, 256).astype(dtype)
     if operation in ("inc", "dec"):
         x = np.full(256, 37, dtype)  # any order gives the same with one limit
     start = random.integers(0, 60, 4).astype(dtype)
-    source = REDUCE.replace("TYPE", kind).replace("OP", operation).replace("WAIT", wait)
+    return x, start, REDUCE.replace("TYPE", kind).replace("OP", operation).replace("WAIT", wait)
+
+
+def reductions(operation: str, dtype: str, wait: str = WAIT) -> tuple[Execution, list[int]]:
+    x, start, source = reduction(operation, dtype, wait)
     launched = launch("reduce", 4, 64, "x", "start", "y", cluster=2)
     execution = run(source, launched, {"x": x, "start": start}, {"y": np.zeros(8, dtype)})
     bits = 8 * np.dtype(dtype).itemsize
@@ -157,11 +168,7 @@ def reductions(operation: str, dtype: str, wait: str = WAIT) -> tuple[Execution,
     return execution, want
 
 
-@pytest.mark.parametrize(
-    ("operation", "dtype"),
-    [("add", "u4"), ("add", "i4"), ("add", "u8"), ("min", "u4"), ("min", "i4"), ("max", "u4"),
-     ("max", "i4"), ("and_op", "u4"), ("or_op", "u4"), ("xor_op", "u4"), ("inc", "u4"), ("dec", "u4")],
-)  # fmt: skip
+@pytest.mark.parametrize(("operation", "dtype"), REDUCTIONS)
 def test_reductions(operation: str, dtype: str) -> None:
     execution, want = reductions(operation, dtype)
     clean(execution)
