@@ -14,6 +14,7 @@ from tests.evo.cli.test_smoke import ROOT, evo
 #: Smaller shapes and the cheapest seeds: the full lists of a seed take most of such a run.
 REDUCED = {
     "csr_spmm": ("[{ M = 256, K = 256, N = 16 }]", '["spmm/csr_scalar"]', "spmm/csr_scalar"),
+    "spmv": ("[{ M = 256, K = 256 }]", '["spmv/csr_scalar"]', "spmv/csr_scalar"),
     "block_sparse": ("[{ M = 128, K = 128, N = 32 }]", '["spmm/bsr_scalar"]', "spmm/bsr_scalar"),
     "gemm_bias_relu": ("[{ M = 128, K = 128, N = 16 }]", '["gemm/fused_splitk"]', "gemm/fused_splitk"),
     "gemm_refine": ("[{ M = 128, K = 128, N = 16 }]", '["gemm/fused_splitk"]', "gemm/fused_splitk"),
