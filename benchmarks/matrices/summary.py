@@ -1,0 +1,115 @@
+"""What `benchmarks.matrices.measure` found: `python -m benchmarks.matrices.summary OUT.jsonl [--plot DIR]`.
+
+Geometric means of the speedup over the fastest cuSPARSE algorithm by N, how often seeds win, and the distribution.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """Speedups at one N, ascending, by matrix."""
+
+    columns: int
+    speedups: tuple[tuple[str, float], ...]
+
+    @property
+    def mean(self) -> float:
+        """Geometric mean."""
+        return math.exp(sum(math.log(value) for _, value in self.speedups) / len(self.speedups))
+
+
+def distributions(rows: Sequence[dict[str, Any]]) -> list[Distribution]:
+    """By N, of the rows that have a speedup."""
+    found: dict[int, list[tuple[str, float]]] = collections.defaultdict(list)
+    for row in rows:
+        if "speedup" in row:
+            found[row["N"]].append((row["matrix"], float(row["speedup"]["value"])))
+    return [Distribution(n, tuple(sorted(pairs, key=lambda pair: pair[1]))) for n, pairs in sorted(found.items())]
+
+
+def lines(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """The summary for a person."""
+    found = distributions(rows)
+    text = []
+    for each in found:
+        values = [value for _, value in each.speedups]
+        wins = sum(value > 1 for value in values)
+        text.append(
+            f"N = {each.columns:<4} geometric mean {each.mean:.3f}x over {len(values)} matrices, faster on {wins}; "
+            f"least {values[0]:.2f}x ({each.speedups[0][0]}), most {values[-1]:.2f}x ({each.speedups[-1][0]})"
+        )
+    every = [value for each in found for _, value in each.speedups]
+    if every:
+        mean = math.exp(sum(map(math.log, every)) / len(every))
+        text.append(f"all: geometric mean {mean:.3f}x over {len(every)} products")
+    winners = collections.Counter(row["best_seed"] for row in rows if row.get("best_seed"))
+    text += [f"fastest seed {name}: {count}" for name, count in winners.most_common()]
+    rivals = collections.Counter(row["best_cusparse"] for row in rows if row.get("best_cusparse"))
+    text += [f"fastest cuSPARSE {name}: {count}" for name, count in rivals.most_common()]
+    wrong = sorted({(name, why) for row in rows for name, why in row["left_out"].items() if why.startswith("wrong")})
+    return text + [f"WRONG {name}: {why}" for name, why in wrong]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print the summary, draw the distribution."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--plot", type=Path, metavar="DIR")
+    asked = parser.parse_args(arguments)
+    rows = [json.loads(line) for line in asked.out.read_text(encoding="utf-8").splitlines()]
+    print("\n".join(lines(rows)))
+    if asked.plot and distributions(rows):
+        from evo.plots.picture import save
+
+        for path in save(SpeedupPicture(tuple(distributions(rows))), asked.plot, "matrices"):
+            print(path)
+
+
+@dataclass(frozen=True)
+class SpeedupPicture:
+    """Share of the matrices with at most a speedup, a line for each N."""
+
+    found: tuple[Distribution, ...]
+
+    @property
+    def height_in(self) -> float:
+        """Of one plot."""
+        return 2.6
+
+    def draw(self, figure: Any) -> None:
+        """Draw the cumulative distributions."""
+        from evo.plots.picture import COLOURS, DASHES, axes_of, factor_axis, legend_below
+
+        axes = axes_of(figure, "best seed against the best cuSPARSE algorithm", "speedup", "share of matrices")
+        axes.set_xscale("log", base=2)
+        for i, each in enumerate(self.found):
+            values = [value for _, value in each.speedups]
+            shares = [(j + 1) / len(values) for j in range(len(values))]
+            axes.step(values, shares, where="post", color=COLOURS[i], linestyle=DASHES[i], label=f"N = {each.columns}")
+        every = [value for each in self.found for _, value in each.speedups]
+        factor_axis(axes.xaxis, min(*every, 0.9), max(*every, 1.1))
+        axes.axvline(1.0, linewidth=0.5, color="black")
+        legend_below(figure, axes)
+
+    def table(self) -> Any:
+        """Every speedup."""
+        from evo.plots.picture import Table
+
+        return Table(
+            ("columns", "matrix", "speedup"),
+            tuple((each.columns, name, value) for each in self.found for name, value in each.speedups),
+        )
+
+
+if __name__ == "__main__":
+    main()
