@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from fitness import gpu as gpus
 from fitness.devices import resolve
 from fitness.devices.cuda.available import missing
 from fitness.devices.device import Profile
+from fitness.devices.simulator.profiling import INSTRUCTIONS, WAITS
 from fitness.kernel import Kernel, load_kernel
 from fitness.outcome import Finding, Gate, Outcome, Timed, Timing
 from fitness.task import Task
@@ -147,12 +149,46 @@ def lines(verdict: Verdict) -> list[str]:
     for shape, profile in verdict.profiles or ():
         said.append(f"profile   {shape_text(shape)}: {profile.limiter}")
         said += [f"          {name} {value:.6g}" for name, value in sorted(profile.counters.items())]
+        said += [_line(verdict.kernel, line, counts, profile) for line, counts in _busiest(profile)]
     if verdict.sanitized is not None:
         said += [_finding(finding) for finding in verdict.sanitized] or ["sanitizer nothing found"]
     if verdict.trace is not None:
         said += tracing.lines(verdict.trace)
         said += [_finding(finding) for finding in verdict.trace.findings]
     return said
+
+
+_SHOWN_LINES = 6
+
+
+def _busiest(profile: Profile) -> list[tuple[int, Mapping[str, float]]]:
+    """The source lines that most is waited for or executed at, in the order of the source."""
+    total = profile.counters.get(INSTRUCTIONS, 0.0) or 1.0
+
+    def weight(item: tuple[int, Mapping[str, float]]) -> float:
+        return max(item[1].get(WAITS, 0.0), 100 * item[1].get(INSTRUCTIONS, 0.0) / total)
+
+    return sorted(sorted(profile.per_line.items(), key=weight, reverse=True)[:_SHOWN_LINES])
+
+
+def _line(kernel: Kernel, line: int, counts: Mapping[str, float], profile: Profile) -> str:
+    total = profile.counters.get(INSTRUCTIONS, 0.0) or 1.0
+    parts = [f"{100 * counts.get(INSTRUCTIONS, 0.0) / total:.0f} % of instructions"]
+    if counts.get(WAITS, 0.0) >= 0.5:
+        parts.append(f"{counts[WAITS]:.0f} % of the time waits for it")
+    for direction, verb in (("ld", "read"), ("st", "written")):
+        ratio = counts.get(f"l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_{direction}.ratio")
+        if ratio:
+            parts.append(f"{ratio:.1f} sectors {verb} per request")
+    if conflicts := counts.get("l1tex__data_bank_conflicts_pipe_lsu.sum"):
+        parts.append(f"{conflicts:.4g} bank conflicts")
+    source = kernel.source.splitlines()
+    text = source[line - 1].strip() if line <= len(source) else ""
+    return f"  line {line:<4d} {', '.join(parts)}: {text[:80]}"
+
+
+def _lines_json(profile: Profile) -> dict[str, dict[str, float]]:
+    return {str(line): dict(counts) for line, counts in profile.per_line.items()}
 
 
 def _time(t: Timing) -> str:
@@ -187,7 +223,10 @@ def as_json(verdict: Verdict) -> dict[str, object]:
         "findings": [_finding_json(finding) for finding in outcome.findings],
         "profiles": None
         if verdict.profiles is None
-        else [{"shape": s, "limiter": p.limiter, "counters": dict(p.counters)} for s, p in verdict.profiles],
+        else [
+            {"shape": s, "limiter": p.limiter, "counters": dict(p.counters), "lines": _lines_json(p)}
+            for s, p in verdict.profiles
+        ],
         "sanitized": None if verdict.sanitized is None else [_finding_json(finding) for finding in verdict.sanitized],
         "trace": None if verdict.trace is None else tracing.as_json(verdict.trace),
         "compile_s": outcome.cost.compile_s,

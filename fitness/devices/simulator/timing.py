@@ -63,13 +63,19 @@ def model_program(runner: Runner, subject: Timeable, *, blocks: int = BLOCKS) ->
         CostRunError: the program did not finish (out of bounds, trap, step budget).
     """
     time = program_time(runner, subject, blocks=blocks)
-    slowest = max(time.launches, key=lambda launch: launch.time_us)
-    limiter = sentence(slowest, runner.gpu.sms)
-    if len(time.launches) > 1:
-        limiter = f"{slowest.entry} ({100 * slowest.time_us / time.time_us:.0f} % of the time): {limiter}"
+    said = limiter(time, runner.gpu)
     occupancy = min(launch.occupancy.fraction for launch in time.launches)
     us = time.time_us
-    return Measurement(us, us, us, limiter=limiter, occupancy=occupancy, reduced_steps=time.reduced_steps)
+    return Measurement(us, us, us, limiter=said, occupancy=occupancy, reduced_steps=time.reduced_steps)
+
+
+def limiter(time: ProgramTime, gpu: Gpu) -> str:
+    """What holds the slowest launch of a program back, and the next two."""
+    slowest = max(time.launches, key=lambda launch: launch.time_us)
+    said = sentence(slowest, gpu.sms)
+    if len(time.launches) > 1:
+        said = f"{slowest.entry} ({100 * slowest.time_us / time.time_us:.0f} % of the time): {said}"
+    return said
 
 
 def program_time(runner: Runner, subject: Timeable, *, blocks: int = BLOCKS) -> ProgramTime:
