@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -161,7 +162,7 @@ class HostLibrary:
 
     @staticmethod
     def _array(address: Any, dtype: Any, count: int) -> Any:
-        kind = {np.int32: ctypes.c_int32, np.float32: ctypes.c_float}[dtype]
+        kind: Any = {np.int32: ctypes.c_int32, np.float32: ctypes.c_float}[dtype]
         return np.ctypeslib.as_array(ctypes.cast(address.value, ctypes.POINTER(kind)), (count,))
 
     def cusparseCreate(self, out: Any) -> int:  # noqa: N802
@@ -192,7 +193,7 @@ class HostLibrary:
         w = np.zeros((m.value, k.value), np.float32)
         starts = self._array(ptr, np.int32, -(-m.value // rows.value) + 1)
         columns, values = self._array(col, np.int32, slots.value), self._array(val, np.float32, slots.value)
-        for i, (first, last) in enumerate(zip(starts, starts[1:], strict=False)):
+        for i, (first, last) in enumerate(itertools.pairwise(starts)):
             for slot in range(first, last):
                 if columns[slot] >= 0:
                     w[i * rows.value + (slot - first) % rows.value, columns[slot]] = values[slot]
