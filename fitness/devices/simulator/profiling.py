@@ -135,7 +135,7 @@ def _modelled(time: ProgramTime, gpu: Gpu) -> dict[str, float]:
 
 def _of_launch(launch: LaunchTime, gpu: Gpu) -> Mapping[str, float]:
     warps = launch.resident * launch.warps_per_block
-    waves = launch.blocks / (launch.busy_sms * launch.resident)
+    waves = launch.blocks / (gpu.sms * launch.occupancy.blocks)
     waiting = min(1.0, sum(launch.stalls.values()))
     busy = {
         f"evo__busy_{term.replace(' ', '_').replace('/', '_').lower()}.pct": 100 * us / launch.time_us

@@ -73,6 +73,7 @@ def test_occupancy_waves_and_the_tail() -> None:
     assert found["launch__waves_per_multiprocessor"] == pytest.approx(1 + 1 / 132)
     assert found["evo__tail_idle.pct"] == pytest.approx(100 * (1 - (1 + 1 / 132) / 2))
     alone = profile(COPY, grid=1).counters
+    assert alone["launch__waves_per_multiprocessor"] == pytest.approx(1 / (132 * 8))
     assert alone["sm__warps_active.avg.pct_of_peak_sustained_active"] == 12.5
     assert 0 <= alone["smsp__warps_eligible.avg.per_cycle_active"] <= 2
 
