@@ -35,6 +35,7 @@ class SparseWeights:
         values[np.abs(values) < 2.0**-12] = 2.0**-12  # a zero would be a hole in the pattern
         self.entries = Entries(mask.shape, rows, indices.astype(np.int64), values)
         self._packed: dict[FormatChoice, dict[str, NDArray[Any]]] = {}
+        self._refused: dict[FormatChoice, str] = {}
 
     def packed(self, choice: FormatChoice) -> dict[str, NDArray[Any]]:
         """The arrays of a format, packed once.
@@ -42,20 +43,28 @@ class SparseWeights:
         Raises:
             FormatError: it cannot store W, or would be far larger than CSR.
         """
+        if choice in self._refused:
+            raise FormatError(self._refused[choice])
         if choice not in self._packed:
-            storage, options = get_format(choice.name), {name: str(value) for name, value in choice.options.items()}
-            if isinstance(storage, EntryFormat):
-                storage.check(self.entries, options)
-                self._allow(storage.entry_bytes(self.entries, options))
-                self._packed[choice] = storage.packed(self.entries, options)
-            else:
-                if self.entries.shape[0] * self.entries.shape[1] > MOST_DENSE:
-                    raise FormatError("it takes a dense array, and W is too large for one")
-                w = self.entries.dense()
-                storage.validate(w, options)
-                self._allow(storage.bytes(w, options))
-                self._packed[choice] = storage.pack(w, options)
+            try:
+                self._packed[choice] = self._made(choice)
+            except FormatError as error:
+                self._refused[choice] = str(error)
+                raise
         return self._packed[choice]
+
+    def _made(self, choice: FormatChoice) -> dict[str, NDArray[Any]]:
+        storage, options = get_format(choice.name), {name: str(value) for name, value in choice.options.items()}
+        if isinstance(storage, EntryFormat):
+            storage.check(self.entries, options)
+            self._allow(storage.entry_bytes(self.entries, options))
+            return storage.packed(self.entries, options)
+        if self.entries.shape[0] * self.entries.shape[1] > MOST_DENSE:
+            raise FormatError("it takes a dense array, and W is too large for one")
+        w = self.entries.dense()
+        storage.validate(w, options)
+        self._allow(storage.bytes(w, options))
+        return storage.pack(w, options)
 
     def _allow(self, size: int) -> None:
         compressed = 8 * self.entries.nnz + 8 * self.entries.shape[0] + 2**16
@@ -67,10 +76,6 @@ class SparseWeights:
         storage, options = get_format(choice.name), {name: str(value) for name, value in choice.options.items()}
         measured = storage.measure(self.packed(choice), self.entries.shape, options)
         return {f"W.{name}": value for name, value in measured.items()}
-
-    def forget(self) -> None:
-        """Drop what was packed."""
-        self._packed.clear()
 
 
 @dataclass(eq=False)
