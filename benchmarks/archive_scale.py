@@ -54,15 +54,18 @@ extern "C" __global__ void spmm(const __half* values, const unsigned* meta, cons
 _PARAMS = 16
 _SEEDS = 10
 _LINEAGE = ("blame", "stats", "tree", "json", "dot", "mermaid")
+_FORMATS = ("json", "dot", "mermaid")
 _TABLES = ("sources", "kernels", "candidates", "parents", "outcomes", "timings")
 _MEASURED = """
-import resource, sys
+import re, resource, sys
+from pathlib import Path
 from evo.__main__ import main
 try:
     main()
 finally:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    sys.stderr.write(f"USED {used.ru_maxrss} {used.ru_utime + used.ru_stime}")
+    used = resource.getrusage(resource.RUSAGE_SELF)  # its ru_maxrss is also that of the parent before the exec
+    peak = re.search(r"VmHWM:\\s*(\\d+)", Path("/proc/self/status").read_text())[1]
+    sys.stderr.write(f"USED {peak} {used.ru_utime + used.ru_stime}")
 """
 
 
@@ -200,7 +203,8 @@ def commands(run: str, folder: Path) -> list[list[str]]:
     """Every command that reads an archive, on one run."""
     from evo.cli.plot import KINDS
 
-    lineage = [["lineage", run, *options] for options in ([], *([f"--{name}"] for name in _LINEAGE))]
+    trees = [["--tree", f"--{name}"] for name in _FORMATS]
+    lineage = [["lineage", run, *options] for options in ([], *([f"--{name}"] for name in _LINEAGE), *trees)]
     plot = ["--format", "png", "--out", str(folder)]
     return [
         ["archive", "info"],

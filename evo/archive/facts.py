@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator
+import json
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 from evo.archive import codec, connection
@@ -12,19 +14,41 @@ from evo.errors import ArchiveError
 from fitness.kernel import Kernel, KernelError, parse_kernel
 from fitness.outcome import Outcome, Timing
 
-Row = dict[str, Any]
+Row = sqlite3.Row
+"""A row by names of columns: `row["n"]`. A dictionary for each would cost more than reading it."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_CANDIDATES = (
-    "select c.run_id, c.n, c.generation, c.island, c.operator, c.inspirations, c.model, c.reason, c.kernel_id,"
-    " c.created_at, (select json_group_array(p.parent_n) from (select parent_n from parents q where q.run_id = c.run_id"
-    " and q.n = c.n order by q.position) p) as parents, o.kind, o.stage, o.reused_from, o.time_us, o.fitness_us,"
+_PARENTS = (
+    "(select json_group_array(p.parent_n) from (select parent_n from parents q where q.run_id = c.run_id"
+    " and q.n = c.n order by q.position) p)"
+)
+_COLUMNS = (
+    "c.run_id, c.n, c.generation, c.island, c.operator, c.inspirations, c.model, c.reason, c.kernel_id,"
+    " c.created_at, {} as parents, o.kind, o.stage, o.reused_from, o.time_us, o.fitness_us,"
     " o.registers, o.shared_bytes, o.spill_bytes, o.occupancy, o.compile_s, o.evaluate_s, o.judged_at,"
     " f.verdict, f.speedup as confirmed_speedup, f.low, f.high, f.evidence"
-    " from candidates c left join outcomes o on o.run_id = c.run_id and o.n = c.n"
-    " left join confirmations f on f.run_id = c.run_id and f.n = c.n where c.run_id = :run"
+)
+_VERDICTS = (
+    " left join outcomes o on o.run_id = c.run_id and o.n = c.n"
+    " left join confirmations f on f.run_id = c.run_id and f.n = c.n"
+)
+_CANDIDATES = f"select {_COLUMNS.format(_PARENTS)} from candidates c{_VERDICTS} where c.run_id = :run"
+# SQLite takes the deepest of what is open first, so that its queue holds siblings only; "limit -1" and a cross join
+# keep it from dropping that order, a + from an index that would read the whole run for each candidate.
+_DESCENT = (
+    "with recursive roots(n) as ({}), walk(n, depth, last) as (select n, 0, n = (select max(n) from roots) from roots"
+    " union all select p.n, walk.depth + 1, not exists (select 1 from parents q where q.parent_run_id = :run"
+    " and q.parent_n = walk.n and +q.run_id = :run and q.position = 0 and q.n > p.n) from walk join parents p"
+    " on p.parent_run_id = :run and p.parent_n = walk.n and +p.run_id = :run and p.position = 0 order by 2 desc, 1"
+    " limit -1)"
+    f" select {_COLUMNS.format('null')}, walk.depth, walk.last from walk"
+    f" cross join candidates c on c.run_id = :run and c.n = walk.n{_VERDICTS}"
+)
+_ROOTS = (
+    "select c.n from candidates c where c.run_id = :run and not exists"
+    " (select 1 from parents p where p.run_id = c.run_id and p.n = c.n and p.position = 0)"
 )
 _LINE = (
     "with recursive line(n) as (select :n union select p.parent_n from line join parents p"
@@ -48,18 +72,54 @@ def _guarded(function: Callable[P, Iterator[T]]) -> Callable[P, Iterator[T]]:
     return wrapper
 
 
+def _rows(archive: Archive, sql: str, values: Mapping[str, object] | Sequence[object] = ()) -> Iterator[Row]:
+    """Rows of a query, one at a time."""
+    cursor = archive.database.conn.cursor()
+    cursor.row_factory = sqlite3.Row
+    return cursor.execute(sql, values)
+
+
 @_guarded
-def candidates(archive: Archive, run_id: str, n: int | None = None) -> Iterator[Row]:
-    """Candidates and refusals of a run in order of n (or the one numbered n), with parents, verdict and means."""
-    where = "" if n is None else " and c.n = :n"
-    yield from archive.database.query(f"{_CANDIDATES}{where} order by c.n", {"run": run_id, "n": n})
+def candidates(archive: Archive, run_id: str, only: Iterable[int] | None = None) -> Iterator[Row]:
+    """Candidates and refusals of a run in order of n (or those numbered so), with parents, verdict and means."""
+    where, numbers = _among("c.n", only)
+    yield from _rows(archive, f"{_CANDIDATES}{where} order by c.n", {"run": run_id} | numbers)
+
+
+@_guarded
+def descent(archive: Archive, run_id: str, of: int | None = None) -> Iterator[Row]:
+    """Candidates as `candidates` has them, with depth and last, each before those it is the first parent of.
+
+    Their `parents` are null: collecting those takes half of the time.
+
+    Args:
+        archive: open.
+        run_id: the run.
+        of: begin there; None begins with everything that has no parent.
+    """
+    roots = _ROOTS if of is None else "select :of"
+    yield from _rows(archive, _DESCENT.format(roots), {"run": run_id, "of": of})
+
+
+def _among(column: str, only: Iterable[int] | None) -> tuple[str, dict[str, str]]:
+    """A condition that `column` is one of some numbers, and the values it is bound to; none for None."""
+    if only is None:
+        return "", {}
+    return f" and {column} in (select value from json_each(:only))", {"only": json.dumps(sorted(only))}
+
+
+@_guarded
+def parents(archive: Archive, run_id: str, n: int) -> Iterator[int]:
+    """Parents of a candidate, in the order the operator had them."""
+    sql = "select parent_n from parents where run_id = ? and n = ? order by position"
+    yield from (row["parent_n"] for row in _rows(archive, sql, [run_id, n]))
 
 
 @_guarded
 def children(archive: Archive, run_id: str, n: int) -> Iterator[int]:
     """Candidates that have n among their parents, in order of n."""
     sql = "select distinct n from parents where parent_run_id = ? and run_id = ? and parent_n = ? order by n"
-    yield from (row["n"] for row in archive.database.query(sql, [run_id, run_id, n]))
+    yield from (row["n"] for row in _rows(archive, sql, [run_id, run_id, n]))
 
 
 @_guarded
@@ -69,14 +129,14 @@ def first_parents(archive: Archive, run_id: str) -> Iterator[tuple[int, int | No
         "select c.n, p.parent_n from candidates c left join parents p on p.run_id = c.run_id and p.n = c.n"
         " and p.position = 0 where c.run_id = ? order by c.n"
     )
-    yield from ((row["n"], row["parent_n"]) for row in archive.database.query(sql, [run_id]))
+    yield from ((row["n"], row["parent_n"]) for row in _rows(archive, sql, [run_id]))
 
 
 @_guarded
 def line(archive: Archive, run_id: str, n: int, *, all_parents: bool) -> Iterator[int]:
     """A candidate and what it descends from, by first or by all parents, in order of n."""
     sql = _LINE.format("" if all_parents else "and p.position = 0")
-    yield from (row["n"] for row in archive.database.query(sql, {"run": run_id, "n": n}))
+    yield from (row["n"] for row in _rows(archive, sql, {"run": run_id, "n": n}))
 
 
 @_guarded
@@ -91,13 +151,13 @@ def fastest(archive: Archive, run_id: str, *, confirmed: bool, limit: int) -> It
         )
         + " order by o.fitness_us, o.n limit :limit"
     )
-    yield from (row["n"] for row in archive.database.query(sql, {"run": run_id, "limit": limit}))
+    yield from (row["n"] for row in _rows(archive, sql, {"run": run_id, "limit": limit}))
 
 
 @_guarded
 def _kernel_rows(archive: Archive, kernel_id: str) -> Iterator[Kernel]:
     sql = "select s.text, k.params from kernels k join sources s on s.id = k.source_id where k.id = ?"
-    for row in archive.database.query(sql, [kernel_id]):
+    for row in _rows(archive, sql, [kernel_id]):
         yield parse_kernel(row["text"], path=f"kernel {kernel_id[:12]}", params=codec.from_json(row["params"]))
 
 
@@ -116,9 +176,9 @@ def kernel(archive: Archive, kernel_id: str) -> Kernel:
 def _outcome_rows(archive: Archive, run_id: str, n: int) -> Iterator[Outcome]:
     keys = {"run": run_id, "n": n}
     sql = "select * from timings where run_id = :run and n = :n and subject = 'candidate' order by position"
-    timings = [codec.timing_of(row) for row in archive.database.query(sql, keys)]
-    for row in archive.database.query("select * from outcomes where run_id = :run and n = :n", keys):
-        yield codec.outcome_of(row, timings)
+    timings = [codec.timing_of(dict(row)) for row in _rows(archive, sql, keys)]
+    for row in _rows(archive, "select * from outcomes where run_id = :run and n = :n", keys):
+        yield codec.outcome_of(dict(row), timings)
 
 
 def outcome(archive: Archive, run_id: str, n: int) -> Outcome | None:
@@ -129,7 +189,8 @@ def outcome(archive: Archive, run_id: str, n: int) -> Outcome | None:
 @_guarded
 def steps(archive: Archive, run_id: str) -> Iterator[Row]:
     """Every candidate beside its first parent: who made it, its verdict and means, when, and what judging took."""
-    yield from archive.database.query(
+    yield from _rows(
+        archive,
         "select c.n, c.generation, c.operator, c.model, c.kernel_id, o.kind, o.stage, o.reused_from, o.time_us,"
         " o.fitness_us, o.registers, o.judged_at,"
         " coalesce(o.compile_s, 0.0) + coalesce(o.evaluate_s, 0.0) as judged_s, p.parent_n as parent,"
@@ -142,11 +203,24 @@ def steps(archive: Archive, run_id: str) -> Iterator[Row]:
 
 
 @_guarded
-def timings(archive: Archive, run_id: str) -> Iterator[Row]:
-    """Every time of a run's valid candidates: n, position, shape, time_us, floor_us, tflops, gb_per_s, limiter."""
-    yield from archive.database.query(
+def timings(archive: Archive, run_id: str, only: Iterable[int] | None = None) -> Iterator[Row]:
+    """Times of a run's valid candidates (or of those numbered so), with their shape, rates and limiter."""
+    where, numbers = _among("t.n", only)
+    yield from _rows(
+        archive,
         "select t.n, t.position, t.shape, t.time_us, t.low_us, t.high_us, t.floor_us, t.tflops, t.gb_per_s, t.limiter"
         " from timings t join outcomes o on o.run_id = t.run_id and o.n = t.n"
+        f" where t.run_id = :run and t.subject = 'candidate' and o.fitness_us is not null{where}"
+        " order by t.n, t.position",
+        {"run": run_id} | numbers,
+    )
+
+
+@_guarded
+def rates(archive: Archive, run_id: str) -> Iterator[tuple[int, str, float, float]]:
+    """(n, shape as JSON, TFLOP/s, GB/s) of every time of a run's valid candidates, in order of n and shapes."""
+    yield from archive.database.conn.execute(
+        "select t.n, t.shape, t.tflops, t.gb_per_s from timings t join outcomes o on o.run_id = t.run_id and o.n = t.n"
         " where t.run_id = ? and t.subject = 'candidate' and o.fitness_us is not null order by t.n, t.position",
         [run_id],
     )
@@ -157,15 +231,16 @@ def baselines(archive: Archive, run_id: str) -> Iterator[tuple[str, tuple[Timing
     """(name, times in the order of the shapes) of every baseline of a run, in the order they were timed."""
     found: dict[str, list[Timing]] = {}
     sql = "select * from timings where run_id = ? and n is null order by rowid"
-    for row in archive.database.query(sql, [run_id]):
-        found.setdefault(row["subject"], []).append(codec.timing_of(row))
+    for row in _rows(archive, sql, [run_id]):
+        found.setdefault(row["subject"], []).append(codec.timing_of(dict(row)))
     yield from ((name, tuple(times)) for name, times in found.items())
 
 
 @_guarded
 def seeds(archive: Archive, run_id: str) -> Iterator[Row]:
     """The starting kernels: n, reason, time_us and fitness_us of their verdict."""
-    yield from archive.database.query(
+    yield from _rows(
+        archive,
         "select c.n, c.reason, o.time_us, o.fitness_us from candidates c left join outcomes o on o.run_id = c.run_id"
         " and o.n = c.n where c.run_id = ? and c.generation = 0 and c.operator = 'seed' order by c.n",
         [run_id],
@@ -175,7 +250,8 @@ def seeds(archive: Archive, run_id: str) -> Iterator[Row]:
 @_guarded
 def calls(archive: Archive, run_id: str) -> Iterator[Row]:
     """Dollars and tokens a candidate took, in order of n; candidates without a model call are left out."""
-    yield from archive.database.query(
+    yield from _rows(
+        archive,
         "select n, sum(usd) as usd, sum(tokens_in) as tokens_in, sum(tokens_out) as tokens_out from llm_calls"
         " where run_id = ? group by n order by n",
         [run_id],
@@ -184,7 +260,7 @@ def calls(archive: Archive, run_id: str) -> Iterator[Row]:
 
 @_guarded
 def _numbers(archive: Archive, sql: str, run_id: str) -> Iterator[float | None]:
-    yield from (next(iter(row.values())) for row in archive.database.query(sql, [run_id]))
+    yield from (row[0] for row in _rows(archive, sql, [run_id]))
 
 
 def baseline_us(archive: Archive, run_id: str) -> float | None:
@@ -201,25 +277,31 @@ def last(archive: Archive, run_id: str) -> int | None:
 @_guarded
 def failures(archive: Archive, run_id: str) -> Iterator[Row]:
     """Where candidates failed: stage, kind, finding, how many, the first of them; the commonest first."""
-    yield from archive.database.query(
-        "select * from failures_by_stage where run_id = ? order by candidates desc, first_n", [run_id]
+    yield from _rows(
+        archive, "select * from failures_by_stage where run_id = ? order by candidates desc, first_n", [run_id]
     )
 
 
 @_guarded
-def findings(archive: Archive, run_id: str) -> Iterator[tuple[int, list[Row]]]:
-    """(n, findings as the archive has them) of every candidate that has any, in order of n."""
-    sql = "select n, findings from outcomes where run_id = ? and findings <> '[]' order by n"
-    yield from ((row["n"], codec.from_json(row["findings"])) for row in archive.database.query(sql, [run_id]))
+def findings(
+    archive: Archive, run_id: str, only: Iterable[int] | None = None
+) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+    """(n, findings as the archive has them) of every candidate that has any (of those numbered so), in order of n."""
+    where, numbers = _among("n", only)
+    sql = f"select n, findings from outcomes where run_id = :run and findings <> '[]'{where} order by n"
+    rows = _rows(archive, sql, {"run": run_id} | numbers)
+    yield from ((row["n"], codec.from_json(row["findings"])) for row in rows)
 
 
 @_guarded
-def genomes(archive: Archive, run_id: str) -> Iterator[Row]:
-    """Source and params of every candidate: n, source_id, params (JSON), in order of n."""
-    yield from archive.database.query(
+def genomes(archive: Archive, run_id: str, only: Iterable[int] | None = None) -> Iterator[Row]:
+    """Source and params of every candidate (or of those numbered so): n, source_id, params (JSON), in order of n."""
+    where, numbers = _among("c.n", only)
+    yield from _rows(
+        archive,
         "select c.n, k.source_id, k.params from candidates c join kernels k on k.id = c.kernel_id"
-        " where c.run_id = ? order by c.n",
-        [run_id],
+        f" where c.run_id = :run{where} order by c.n",
+        {"run": run_id} | numbers,
     )
 
 
@@ -227,7 +309,7 @@ def genomes(archive: Archive, run_id: str) -> Iterator[Row]:
 def sources(archive: Archive, source_ids: Iterable[str]) -> Iterator[tuple[str, str]]:
     """(key, text) of these sources, one at a time, in the order asked for."""
     for source_id in source_ids:
-        for row in archive.database.query("select id, text from sources where id = ?", [source_id]):
+        for row in _rows(archive, "select id, text from sources where id = ?", [source_id]):
             yield row["id"], row["text"]
 
 
@@ -241,7 +323,8 @@ def seconds(archive: Archive, run_id: str) -> tuple[float, float]:
 @_guarded
 def standing(archive: Archive, run_id: str) -> Iterator[Row]:
     """How a run stands, one row: its status, the latest generation, and counts."""
-    yield from archive.database.query(
+    yield from _rows(
+        archive,
         "select r.status, r.ended_at, (select max(generation) from candidates where run_id = r.id) as generation,"
         " (select count(*) from candidates where run_id = r.id) as candidates,"
         " (select count(*) from candidates where run_id = r.id and kernel_id is null) as refused,"

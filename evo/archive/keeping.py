@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
-import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -123,23 +123,30 @@ def _bad_json(archive: Archive) -> Iterator[str]:
 
 def _wrong_keys(archive: Archive) -> Iterator[str]:
     """Sources and kernels whose key is not that of their content."""
-    rows = archive.database.query(
-        "select s.id as source_id, s.text, k.id, k.params from sources s left join kernels k on k.source_id = s.id"
-        " order by s.id"
-    )
-    for key, group in itertools.groupby(rows, key=lambda row: row["source_id"]):
-        kernels = list(group)
-        text = kernels[0]["text"]
+    conn = archive.database.conn
+    kernels = conn.execute("select source_id, id, params from kernels order by source_id")
+    waiting = next(kernels, None)
+    for key, text in conn.execute("select id, text from sources order by id"):
         if source_id(text) != key:
             yield f"sources: {key[:12]} is not the key of its text"
         state = hashlib.sha256(f"[{json.dumps(text)}, ".encode())  # see fitness.kernel.Kernel.id
-        for kernel in kernels:
-            if kernel["id"] is None:
-                continue
+        while waiting is not None and waiting[0] < key:  # of no source: `check` says so
+            waiting = next(kernels, None)
+        while waiting is not None and waiting[0] == key:
             own = state.copy()
-            own.update(f"{json.dumps(sorted(json.loads(kernel['params']).items()))}]".encode())
-            if own.hexdigest() != kernel["id"]:
-                yield f"kernels: {kernel['id'][:12]} is not the key of its source and params"
+            own.update(_params_key(waiting[2]))
+            if own.hexdigest() != waiting[1]:
+                yield f"kernels: {waiting[1][:12]} is not the key of its source and params"
+            waiting = next(kernels, None)
+
+
+@functools.lru_cache(1024)
+def _params_key(params: str) -> bytes:
+    """Params as the key of a kernel has them, empty where they are none; many kernels share theirs."""
+    try:
+        return f"{json.dumps(sorted(json.loads(params).items()))}]".encode()
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return b""
 
 
 def vacuum(archive: Archive) -> tuple[int, int]:

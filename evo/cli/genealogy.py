@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import click
@@ -10,13 +11,15 @@ import click
 from evo.archive import Archive
 from evo.archive.calls import calls_for
 from evo.cli.options import plain
-from evo.lineage import Blame, Branch, Difference, Lineage, Node, Share, Step, resolve
+from evo.lineage import Blame, Difference, Lineage, Node, Place, Share, Step, resolve
 from evo.lineage.graphs import node_json, short_verdict, step_json
 from evo.llm.costs import cost_of, cost_text
 from evo.progress import shape_text, time_text
 from evo.report.history import title_of
 
 _INDENT = " " * 6
+_DEEPEST = 24
+"""Steps of descent the tree is indented by at most."""
 
 
 @dataclass(frozen=True)
@@ -87,33 +90,29 @@ def as_json(story: Story) -> dict[str, object]:
     }
 
 
-def tree_lines(branches: Sequence[Branch], best: int | None) -> Iterator[str]:
-    """The tree, a line per candidate; the answer is marked."""
-    stack = [(branch, "", last) for branch, last in _with_last(branches)]
-    while stack:
-        branch, indent, last = stack.pop()
-        node = branch.node
+def tree_lines(places: Iterable[Place], best: int | None) -> Iterator[str]:
+    """The tree, a line per candidate; the answer is marked, what is very deep is indented no further."""
+    indents = [""]  # of each depth down to where we are
+    for place in places:
+        node = place.node
+        del indents[place.depth + 1 :]
+        indent = indents[place.depth]
+        indents.append(indent + ("   " if place.last else "|  "))
+        if place.depth > _DEEPEST:
+            indent = f"{indent[: 3 * _DEEPEST]}({place.depth}) "
         mark = "  <- the answer" if node.n == best else ""
-        line = f"{indent}{'`-' if last else '|-'} #{node.n} {node.plan.operator} {short_verdict(node)}  {node.reason}"
+        line = f"{indent}{'`-' if place.last else '|-'} #{node.n} {node.operator} {short_verdict(node)}  {node.reason}"
         yield plain(line[:160] + mark)
-        deeper = indent + ("   " if last else "|  ")
-        stack += [(child, deeper, end) for child, end in _with_last(branch.children)]
 
 
-def _with_last(branches: Sequence[Branch]) -> list[tuple[Branch, bool]]:
-    """In reverse, for a stack, each with whether it is the last of its siblings."""
-    return [(branch, index == len(branches) - 1) for index, branch in enumerate(branches)][::-1]
-
-
-def tree_json(branches: Sequence[Branch]) -> list[dict[str, object]]:
-    """The tree as a flat list in order of n (a deep tree would overrun a reader's stack); `parents` link it."""
-    nodes = []
-    open_ = list(branches)
-    while open_:
-        branch = open_.pop()
-        nodes.append(branch.node)
-        open_.extend(branch.children)
-    return [node_json(node) for node in sorted(nodes, key=lambda node: node.n)]
+def node_lines(run_id: str, nodes: Iterable[Node]) -> Iterator[str]:
+    """JSON of a run's nodes, a line each: {"run": ..., "nodes": [...]}."""
+    yield f'{{"run": {json.dumps(run_id)}, "nodes": ['
+    before = ""
+    for node in nodes:
+        yield f"{before}  {json.dumps(node_json(node))}"
+        before = ","
+    yield "]}"
 
 
 def blame_lines(found: Blame) -> Iterator[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -80,19 +82,24 @@ def _path(archive: Archive, ref: str, with_diff: bool, as_json: bool) -> None:
 
 
 def _tree(archive: Archive, ref: str, as_json: bool) -> None:
-    import json
-
     from evo.cli import genealogy
     from evo.lineage import Lineage, resolve
 
     found = resolve(archive, ref)
     shown = Lineage(archive, found.run)
-    branches = shown.tree(found.n)
     if as_json:
-        click.echo(json.dumps({"run": found.run.id, "nodes": genealogy.tree_json(branches)}, indent=2))
+        only = None if found.n is None else [place.node.n for place in shown.walk(found.n)]
+        _print(genealogy.node_lines(found.run.id, shown.nodes(only)))
         return
     best = shown.best()
-    click.echo("\n".join(genealogy.tree_lines(branches, best.n if best else None)))
+    _print(genealogy.tree_lines(shown.walk(found.n), best.n if best else None))
+
+
+def _print(lines: Iterable[str]) -> None:
+    """Lines as they come, many to a write: a tree may have a hundred thousand."""
+    rest = iter(lines)
+    while some := list(itertools.islice(rest, 2000)):
+        click.echo("\n".join(some))
 
 
 def _draw(archive: Archive, ref: str, *, tree: bool, mermaid: bool) -> None:
@@ -102,11 +109,11 @@ def _draw(archive: Archive, ref: str, *, tree: bool, mermaid: bool) -> None:
     if tree:
         found = resolve(archive, ref)
         shown = Lineage(archive, found.run)
-        nodes, path = list(shown.nodes()), tuple(node.n for node in shown.line(found.n)) if found.n is not None else ()
+        nodes, path = shown.nodes(), tuple(node.n for node in shown.line(found.n)) if found.n is not None else ()
     else:
         story = genealogy.read(archive, ref)
-        nodes, path = [*story.lineage.ancestors(story.end.n), story.end], story.numbers
-    click.echo(graphs.as_mermaid(nodes, path) if mermaid else graphs.as_dot(nodes, path))
+        nodes, path = iter((*story.lineage.ancestors(story.end.n), story.end)), story.numbers
+    _print(graphs.as_mermaid(nodes, path) if mermaid else graphs.as_dot(nodes, path))
 
 
 def _stats(archive: Archive, ref: str, as_json: bool) -> None:

@@ -14,7 +14,7 @@ when they are asked for them, so the archive must stay open. docs/lineage.md has
 
 from evo.lineage.blame import Blame, BlamedLine, blame
 from evo.lineage.difference import Difference, difference
-from evo.lineage.genealogy import Branch, Lineage, Node, Step
+from evo.lineage.genealogy import Branch, Lineage, Node, Place, Step
 from evo.lineage.refs import Found, resolve
 from evo.lineage.statistics import Share, all_shares, shares
 
@@ -26,6 +26,7 @@ __all__ = [
     "Found",
     "Lineage",
     "Node",
+    "Place",
     "Share",
     "Step",
     "all_shares",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -17,40 +17,111 @@ from fitness.outcome import Gate, Outcome, Timed, Timing
 from mutations.operator import Plan
 
 
-@dataclass(frozen=True)
 class Node:
-    """One plan of a run and what it came to.
+    """One plan of a run and what it came to; a view of its row, read further as it is asked for.
 
     Attributes:
-        run_id, plan: which one; its number is `n`.
-        kernel_id: None where the operator refused; reason: of the change, or of the refusal.
-        model: the language model that wrote it, None for built-in operators.
-        kind: name of the verdict ("Timed", "WrongResult", ...), None where refused or not judged yet;
-            stage: the gate it ended at; reused_from: whose verdict it is.
-        time_us: the fitness, geometric mean over the shapes of the upper bounds; None without times.
-        speedup: against the run's baseline, None without times.
-        confirmation: verdict of gate 8, None where it was not asked.
-        cost_s: seconds compiling and judging it took.
+        n: number of the candidate. run_id: its run. archive: holds it, and stays open.
     """
 
-    run_id: str
-    plan: Plan
-    kernel_id: str | None
-    reason: str
-    model: str | None
-    kind: str | None
-    stage: Gate | None
-    reused_from: int | None
-    time_us: float | None
-    speedup: float | None
-    confirmation: Confirmation | None
-    cost_s: float
-    archive: Archive = field(repr=False, compare=False)
+    __slots__ = ("__dict__", "_baseline_us", "_row", "archive", "n")
+
+    def __init__(self, row: Row, baseline_us: float | None, archive: Archive) -> None:
+        self._row = row
+        self._baseline_us = baseline_us
+        self.archive = archive
+        self.n: int = row["n"]
+
+    def __eq__(self, other: object) -> bool:
+        """The same candidate in the same state, of whatever copy of the archive."""
+        return isinstance(other, Node) and self.plan == other.plan and _told(self) == _told(other)
+
+    def __hash__(self) -> int:
+        return hash((self.run_id, self.n))
+
+    def __repr__(self) -> str:
+        return f"Node({self.run_id}/{self.n})"
 
     @property
-    def n(self) -> int:
-        """Number of the candidate."""
-        return self.plan.n
+    def run_id(self) -> str:
+        """The run it belongs to."""
+        return str(self._row["run_id"])
+
+    @cached_property
+    def plan(self) -> Plan:
+        """What was planned: generation, island, operator, parents, inspirations."""
+        row = self._row
+        inspirations = tuple(json.loads(row["inspirations"] or "[]"))
+        known: str | None = row["parents"]
+        parents = tuple(json.loads(known) if known is not None else facts.parents(self.archive, self.run_id, self.n))
+        return Plan(self.n, row["generation"], row["island"], row["operator"], parents, inspirations)
+
+    @property
+    def operator(self) -> str:
+        """The operator that was to make it (as `plan.operator`, without reading the plan)."""
+        return str(self._row["operator"])
+
+    @property
+    def kernel_id(self) -> str | None:
+        """Key of its kernel; None where the operator refused."""
+        found: str | None = self._row["kernel_id"]
+        return found
+
+    @property
+    def reason(self) -> str:
+        """Of the change, or of the refusal."""
+        return str(self._row["reason"])
+
+    @property
+    def model(self) -> str | None:
+        """The language model that wrote it, None for built-in operators."""
+        found: str | None = self._row["model"]
+        return found
+
+    @property
+    def kind(self) -> str | None:
+        """Name of the verdict ("Timed", "WrongResult", ...), None where refused or not judged yet."""
+        found: str | None = self._row["kind"]
+        return found
+
+    @property
+    def stage(self) -> Gate | None:
+        """The gate it ended at."""
+        name = self._row["stage"]
+        return Gate[name] if name in Gate.__members__ else None
+
+    @property
+    def reused_from(self) -> int | None:
+        """Whose verdict it is, where its code was there already."""
+        found: int | None = self._row["reused_from"]
+        return found
+
+    @property
+    def time_us(self) -> float | None:
+        """The fitness: geometric mean over the shapes of the upper bounds; None without times."""
+        found: float | None = self._row["fitness_us"]
+        return found
+
+    @property
+    def speedup(self) -> float | None:
+        """Against the run's baseline, None without times."""
+        time_us = self._row["time_us"]
+        return self._baseline_us / time_us if self._baseline_us is not None and time_us is not None else None
+
+    @property
+    def confirmation(self) -> Confirmation | None:
+        """Verdict of gate 8, None where it was not asked."""
+        return _confirmation_of(self._row)
+
+    @property
+    def cost_s(self) -> float:
+        """Seconds compiling and judging it took."""
+        return (self._row["compile_s"] or 0.0) + (self._row["evaluate_s"] or 0.0)
+
+    @property
+    def row(self) -> Row:
+        """The row itself, with what compiling and judging measured."""
+        return self._row
 
     @property
     def refused(self) -> bool:
@@ -73,6 +144,14 @@ class Node:
         return self.outcome.timings if isinstance(self.outcome, Timed) else ()
 
 
+def _told(node: Node) -> list[object]:
+    """What the row of a node says, less how it was come by."""
+    return [node.row[name] for name in node.row.keys() if name not in _OF_THE_WALK]  # noqa: SIM118 - rows are no mapping
+
+
+_OF_THE_WALK = ("parents", "depth", "last")
+
+
 @dataclass(frozen=True)
 class Step:
     """One step of a path: a candidate, how it differs from the one before, and the gain over it.
@@ -83,6 +162,15 @@ class Step:
     node: Node
     change: Difference | None
     gain: float | None = None
+
+
+@dataclass(frozen=True)
+class Place:
+    """A candidate where a walk through the tree meets it; `last` of its siblings or not, 0 deep for a root."""
+
+    node: Node
+    depth: int
+    last: bool
 
 
 @dataclass(frozen=True)
@@ -110,12 +198,17 @@ class Lineage:
             raise RefError(f"no run {run} in {archive.path}", "name one that is there")
         self.archive = archive
         self.run = record
-        self.baseline = archive.baseline(record.id)
+        self.baselines = tuple(facts.baselines(archive, record.id))
         self.baseline_us = facts.baseline_us(archive, record.id)
 
-    def nodes(self) -> Iterator[Node]:
-        """Every candidate and refusal, in order of n, one at a time."""
-        return map(self._node_of, facts.candidates(self.archive, self.run.id))
+    @property
+    def baseline(self) -> tuple[str, tuple[Timing, ...]] | None:
+        """(name, times in the order of the shapes) of what speedups are over: the first that was timed."""
+        return self.baselines[0] if self.baselines else None
+
+    def nodes(self, only: Iterable[int] | None = None) -> Iterator[Node]:
+        """Every candidate and refusal (or those numbered so), in order of n, one at a time."""
+        return map(self._node_of, facts.candidates(self.archive, self.run.id, only))
 
     def node(self, n: int) -> Node:
         """One candidate.
@@ -123,7 +216,7 @@ class Lineage:
         Raises:
             RefError: the run has no such candidate.
         """
-        for row in facts.candidates(self.archive, self.run.id, n):
+        for row in facts.candidates(self.archive, self.run.id, (n,)):
             return self._node_of(row)
         last = facts.last(self.archive, self.run.id)
         there = f"0 to {last}" if last is not None else "none yet"
@@ -194,51 +287,51 @@ class Lineage:
         Args:
             of: show only what leads to this candidate and comes from it; None shows all.
         """
-        first: dict[int | None, list[int]] = {}
-        for n, parent in facts.first_parents(self.archive, self.run.id):
-            first.setdefault(parent, []).append(n)
-        nodes = {node.n: node for node in self.nodes()} if of is None else self._relatives(of, first)
-        branches: dict[int, Branch] = {}
-        for n in sorted(nodes, reverse=True):  # children have larger numbers than their parents
-            inner = (branches[child] for child in first.get(n, ()) if child in nodes)
-            branches[n] = Branch(nodes[n], tuple(inner))
-        return tuple(branches[n] for n in first.get(None, ()) if n in nodes)
+        root: list[_Open] = []
+        open_: list[_Open] = []
+        for place in self.walk(of):
+            del open_[place.depth :]
+            mine = _Open(place.node)
+            (open_[-1].children if open_ else root).append(mine)
+            open_.append(mine)
+        return _closed(root)
 
-    def _relatives(self, of: int, first: Mapping[int | None, list[int]]) -> dict[int, Node]:
-        """Its line and what descends from it."""
-        nodes = {node.n: node for node in self.line(of)}
-        open_ = [of]
-        while open_:
-            children = first.get(open_.pop(), [])
-            nodes |= {child: self.node(child) for child in children}
-            open_.extend(children)
-        return nodes
+    def walk(self, of: int | None = None) -> Iterator[Place]:
+        """The genealogy by first parents as `tree` has it, each candidate before its children, one at a time.
+
+        Args:
+            of: show only what leads to this candidate and comes from it; None shows all.
+
+        Raises:
+            RefError: there is no candidate `of`.
+        """
+        line = self.line(of)[:-1] if of is not None else ()
+        yield from (Place(node, depth, last=True) for depth, node in enumerate(line))
+        for row in facts.descent(self.archive, self.run.id, of):
+            yield Place(self._node_of(row), row["depth"] + len(line), bool(row["last"]))
 
     def _node_of(self, row: Row) -> Node:
-        time_us = row["time_us"]
-        comparable = self.baseline_us is not None and time_us is not None
-        return Node(
-            run_id=row["run_id"],
-            plan=Plan(
-                row["n"],
-                row["generation"],
-                row["island"],
-                row["operator"],
-                tuple(json.loads(row["parents"])),
-                tuple(json.loads(row["inspirations"] or "[]")),
-            ),
-            kernel_id=row["kernel_id"],
-            reason=row["reason"],
-            model=row["model"],
-            kind=row["kind"],
-            stage=Gate[row["stage"]] if row["stage"] in Gate.__members__ else None,
-            reused_from=row["reused_from"],
-            time_us=row["fitness_us"],
-            speedup=self.baseline_us / time_us if comparable and self.baseline_us is not None else None,
-            confirmation=_confirmation_of(row),
-            cost_s=(row["compile_s"] or 0.0) + (row["evaluate_s"] or 0.0),
-            archive=self.archive,
-        )
+        return Node(row, self.baseline_us, self.archive)
+
+
+@dataclass
+class _Open:
+    """A branch whose children are still coming."""
+
+    node: Node
+    children: list[_Open] = field(default_factory=list)
+
+
+def _closed(root: Sequence[_Open]) -> tuple[Branch, ...]:
+    """The branches, children first, without recursion: a line of descent may be thousands long."""
+    order, stack = [], list(root)
+    while stack:
+        order.append(stack.pop())
+        stack.extend(order[-1].children)
+    done: dict[int, Branch] = {}
+    for one in reversed(order):
+        done[one.node.n] = Branch(one.node, tuple(done[child.node.n] for child in one.children))
+    return tuple(done[one.node.n] for one in root)
 
 
 def gain(before: Node | None, node: Node) -> float | None:

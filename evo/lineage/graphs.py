@@ -6,41 +6,47 @@ Texts of candidates are quoted in each, so that a reason can hold any character.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from evo.lineage.genealogy import Lineage, Node, Step
 
 
-def as_dot(nodes: Iterable[Node], path: Iterable[int] = ()) -> str:
-    """A Graphviz digraph; edges from parents, dashed but for the first; the numbers in `path` drawn thick."""
-    chosen, thick = _ordered(nodes), set(path)
-    lines = ["digraph lineage {", "  rankdir=TB;", '  node [shape=box, fontname="Helvetica", fontsize=10];']
-    for node in chosen:
-        label = json.dumps(f"#{node.n} {node.plan.operator}\n{short_verdict(node)}", ensure_ascii=False)
+def as_dot(nodes: Iterable[Node], path: Iterable[int] = ()) -> Iterator[str]:
+    """Lines of a Graphviz digraph; edges from parents, dashed but for the first; the numbers in `path` drawn thick.
+
+    Nodes come in order of n, so that parents come before their children.
+    """
+    thick, there = set(path), set[int]()
+    yield from ("digraph lineage {", "  rankdir=TB;", '  node [shape=box, fontname="Helvetica", fontsize=10];')
+    for node in nodes:
+        there.add(node.n)
+        label = json.dumps(f"#{node.n} {node.operator}\n{short_verdict(node)}", ensure_ascii=False)
         tooltip = json.dumps(node.reason, ensure_ascii=False)
-        lines.append(f"  n{node.n} [label={label}, tooltip={tooltip}, penwidth={2 if node.n in thick else 1}];")
-    for parent, node, position in _edges(chosen):
-        width = 2 if position == 0 and node.n in thick else 1
-        style = "solid" if position == 0 else "dashed"  # the first parent gives the body, the others a part of it
-        lines.append(f"  n{parent} -> n{node.n} [penwidth={width}, style={style}];")
-    return "\n".join([*lines, "}"])
+        yield f"  n{node.n} [label={label}, tooltip={tooltip}, penwidth={2 if node.n in thick else 1}];"
+        for position, parent in enumerate(node.plan.parents):
+            if parent in there:
+                width = 2 if position == 0 and node.n in thick else 1
+                style = "solid" if position == 0 else "dashed"  # the first gives the body, the others a part of it
+                yield f"  n{parent} -> n{node.n} [penwidth={width}, style={style}];"
+    yield "}"
 
 
-def as_mermaid(nodes: Iterable[Node], path: Iterable[int] = ()) -> str:
-    """A Mermaid flowchart, as Markdown viewers draw it; the numbers in `path` drawn thick."""
-    chosen, thick = _ordered(nodes), set(path)
-    lines = ["flowchart TD"]
-    lines += [
-        f'  n{node.n}["{_mermaid(f"#{node.n} {node.plan.operator}")}<br>{_mermaid(short_verdict(node))}"]'
-        for node in chosen
-    ]
-    lines += [
-        f"  n{parent} {'-->' if position == 0 else '-.->'} n{node.n}" for parent, node, position in _edges(chosen)
-    ]
+def as_mermaid(nodes: Iterable[Node], path: Iterable[int] = ()) -> Iterator[str]:
+    """Lines of a Mermaid flowchart, as Markdown viewers draw it; the numbers in `path` drawn thick.
+
+    Nodes come in order of n, so that parents come before their children.
+    """
+    thick, there = set(path), set[int]()
+    yield "flowchart TD"
+    for node in nodes:
+        there.add(node.n)
+        yield f'  n{node.n}["{_mermaid(f"#{node.n} {node.operator}")}<br>{_mermaid(short_verdict(node))}"]'
+        for position, parent in enumerate(node.plan.parents):
+            if parent in there:
+                yield f"  n{parent} {'-->' if position == 0 else '-.->'} n{node.n}"
     if thick:
-        lines.append("  classDef path stroke-width:3px")
-        lines.append(f"  class {','.join(f'n{n}' for n in sorted(thick))} path")
-    return "\n".join(lines)
+        yield "  classDef path stroke-width:3px"
+        yield f"  class {','.join(f'n{n}' for n in sorted(thick))} path"
 
 
 def graph_json(lineage: Lineage, nodes: Iterable[Node]) -> dict[str, object]:
@@ -86,11 +92,12 @@ def step_json(step: Step) -> dict[str, object]:
 
 def short_verdict(node: Node) -> str:
     """Speedup, or in a word or two how it ended."""
-    if node.speedup is not None:
-        return f"{node.speedup:.2f}x"
-    if node.kind is None:
+    speedup, kind, stage = node.speedup, node.kind, node.stage
+    if speedup is not None:
+        return f"{speedup:.2f}x"
+    if kind is None:
         return "refused" if node.refused else "not judged"
-    return f"{node.kind} at gate {node.stage.name.lower()}" if node.stage is not None else node.kind
+    return f"{kind} at gate {stage.name.lower()}" if stage is not None else kind
 
 
 def _ordered(nodes: Iterable[Node]) -> list[Node]:

@@ -71,7 +71,7 @@ def page(archive: Archive, run: RunRecord, *, limit: int = SHOWN, live: str | No
     """
     lineage = Lineage(archive, run)
     chosen = selection(lineage, limit)
-    nodes = [node for node in lineage.nodes() if node.n in chosen]
+    nodes = list(lineage.nodes(chosen))
     best = lineage.best()
     packed = payload(lineage, nodes, best.n if best else None, live)
     script = (_ASSETS / "report.js").read_text(encoding="utf-8")
@@ -110,7 +110,7 @@ def _policy(script: str, *, live: bool) -> str:
 def _facts(archive: Archive, run: RunRecord, lineage: Lineage, nodes: list[Node], best: Node | None) -> dict[str, Any]:
     operators, models = all_shares(archive, run.id)
     total = sum(share.planned for share in operators)
-    baselines = list(facts.baselines(archive, run.id))
+    baselines = list(lineage.baselines)
     costs = facts.seconds(archive, run.id)
     return {
         "run": run,

@@ -60,7 +60,7 @@ def payload(lineage: Lineage, nodes: Sequence[Node], best: int | None, live: str
     """
     archive, run_id = lineage.archive, lineage.run.id
     shown = {node.n for node in nodes}
-    genomes = {row["n"]: row for row in facts.genomes(archive, run_id) if row["n"] in shown}
+    genomes = {row["n"]: row for row in facts.genomes(archive, run_id, shown)}
     chunks: list[str] = []
     source_ids = list(dict.fromkeys(genomes[n]["source_id"] for n in sorted(genomes)))
     source_chunk = _add_sources(chunks, archive, source_ids)
@@ -119,19 +119,17 @@ def _add_details(
 ) -> list[int]:
     """Pack verdicts, times and findings; returns the chunks in order."""
     archive, run_id = lineage.archive, lineage.run.id
-    shown = {node.n for node in nodes}
+    shown = [node.n for node in nodes]
     baseline = lineage.baseline[1] if lineage.baseline else ()
-    rows = {row["n"]: row for row in facts.candidates(archive, run_id) if row["n"] in shown}
     times: dict[int, list[list[str]]] = {}
-    for row in facts.timings(archive, run_id):
-        if row["n"] in shown:
-            base = baseline[row["position"]].time_us if row["position"] < len(baseline) else None
-            times.setdefault(row["n"], []).append(_time_cells(row, base))
-    findings = {n: found for n, found in facts.findings(archive, run_id) if n in shown}
+    for row in facts.timings(archive, run_id, shown):
+        base = baseline[row["position"]].time_us if row["position"] < len(baseline) else None
+        times.setdefault(row["n"], []).append(_time_cells(row, base))
+    findings = dict(facts.findings(archive, run_id, shown))
     numbers = []
     for start in range(0, len(nodes), _DETAILS_PER_CHUNK):
         part = {
-            node.n: _detail(node, rows[node.n], genomes.get(node.n), times.get(node.n, []), findings.get(node.n, []))
+            node.n: _detail(node, genomes.get(node.n), times.get(node.n, []), findings.get(node.n, []))
             for node in nodes[start : start + _DETAILS_PER_CHUNK]
         }
         numbers.append(len(chunks))
@@ -140,8 +138,9 @@ def _add_details(
 
 
 def _detail(
-    node: Node, row: facts.Row, genome: facts.Row | None, times: list[list[str]], findings: list[facts.Row]
+    node: Node, genome: facts.Row | None, times: list[list[str]], findings: list[dict[str, Any]]
 ) -> dict[str, object]:
+    row = node.row
     verdict = verdict_of(node)
     if node.stage is not None and node.time_us is None:
         verdict += f" at gate {node.stage.name.lower().replace('_', ' ')}"

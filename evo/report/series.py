@@ -54,15 +54,11 @@ def roofline(archive: Archive, runs: Sequence[RunRecord]) -> Roofline:
     dtype = str(run.experiment["task"].get("dtype", "float16"))
     best = _answer(archive, run)
     seeds = {row["n"] for row in facts.seeds(archive, run.id)}
+    roles = dict.fromkeys(seeds, "seed") | {best: "best"}
+    name = functools.cache(lambda shape: _short_shape(run, json.loads(shape)))
     points = [
-        RooflinePoint(
-            row["n"],
-            "best" if row["n"] == best else "seed" if row["n"] in seeds else "candidate",
-            _short_shape(run, json.loads(row["shape"])),
-            row["tflops"] * 1e3 / row["gb_per_s"],
-            row["tflops"],
-        )
-        for row in facts.timings(archive, run.id)
+        RooflinePoint(n, roles.get(n, "candidate"), name(shape), tflops * 1e3 / gb_per_s, tflops)
+        for n, shape, tflops, gb_per_s in facts.rates(archive, run.id)
     ]
     for _, timings in facts.baselines(archive, run.id):
         points += [

@@ -51,6 +51,8 @@ def test_a_sound_archive_has_no_problem(path: Path) -> None:
         ("update parents set parent_n = 77 where n = 5", "has no candidate 77"),
         ("update runs set machine = '{'", "machine is not JSON"),
         ("update candidates set kernel_id = 'x' where n = 5", "refers to nothing"),
+        ("update kernels set params = '{'", "params is not JSON"),
+        ("update kernels set params = '[1]'", "key of its source and params"),
     ],
 )
 def test_what_was_changed_by_hand_is_found(path: Path, sql: str, words: str) -> None:
