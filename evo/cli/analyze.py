@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 DTYPES = ("float64", "float32", "float16", "bfloat16", "float8_e4m3", "float8_e5m2", "int8")
 FORMATS = ("png", "pdf", "svg")
 _IN_FULL = 3
-_WIDTH = 200  # of tables in files and pipes
+_WIDEST = 300
 
 
 def _columns(_: click.Context, __: click.Parameter, value: str | None) -> tuple[int, ...] | None:
@@ -123,12 +123,11 @@ def _with_progress(
 
 def _print(batch: Batch, results: list[Result], *, details: bool) -> None:
     from rich.console import Console
+    from rich.measure import Measurement
 
     from evo.analysis.text import as_table, in_full
 
     console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=_WIDTH)
     if details or len(results) <= _IN_FULL:
         for i, result in enumerate(results):
             if i:
@@ -136,7 +135,10 @@ def _print(batch: Batch, results: list[Result], *, details: bool) -> None:
             for line in in_full(result):
                 console.print(line, soft_wrap=True)
     else:
-        console.print(as_table(results))
+        table = as_table(results)
+        # as wide as it must be: a terminal wraps lines better than names broken in a narrow column
+        needed = Measurement.get(console, console.options.update(max_width=_WIDEST), table).maximum
+        Console(highlight=False, width=max(console.width, needed)).print(table)
         counts = {
             pays: sum(result.analysis.advice.pays == pays for result in results) for pays in ("yes", "little", "no")
         }
