@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fitness.devices.device import ResolvedTensorMap
 from fitness.devices.simulator.faults import Stop, finding, unsupported
 from fitness.devices.simulator.lanes import Chunk, Context, Value
 from fitness.devices.simulator.memory import Memory
@@ -21,7 +22,7 @@ from fitness.devices.simulator.regions import Region
 from fitness.devices.simulator.sites import Site
 from fitness.devices.simulator.tensormap import BYTES, TensorMap, chunks, decode, fill, overlap
 from fitness.devices.simulator.vector_clocks import COPY
-from fitness.tensormap import SWIZZLES
+from fitness.tensormap import SWIZZLES, problem
 
 Array = NDArray[Any]
 _CHUNK = 16
@@ -163,7 +164,8 @@ class Bulk:
             part = overlap(found, at)
             if part is None:
                 continue
-            region = self._buffer(one, found, sites.far)
+            region, first = self._buffer(one, found, sites.far)
+            part = part.moved(first)
             self.memory.check_writable(one, region, part.start, sites.far)
             rows, size = part.rows
             self._watch(one, region, rows, size, sites.far)
@@ -288,16 +290,32 @@ class Bulk:
         if rank is not None and rank != len(found.dims):
             message = f"a tensor map of {len(found.dims)} dimensions is used with {rank} coordinates: `{site.text}`"
             raise Stop("fault", finding("tensormap", message, site.line, "Use the form of its number of dimensions."))
+        if region is not None and region.role != "param":
+            self._check_changed(one, found, site)
         if SWIZZLES[found.swizzle] not in (0, found.box[0] * found.width):
             raise unsupported(f"a box whose rows are shorter than its swizzle ({found.swizzle})", site.line)
         return found
 
-    def _buffer(self, one: Context, found: TensorMap, site: Site) -> Region:
+    def _check_changed(self, one: Context, found: TensorMap, site: Site) -> None:
+        """A map that the kernel made must be one that the driver would encode, of a buffer that holds it."""
+        region, offset = self._buffer(one, found, site)
+        rest = ResolvedTensorMap(
+            "", region.name, found.dtype, found.dims, found.strides, found.box, found.element_strides, found.swizzle,
+            oob=found.oob,
+        )  # fmt: skip
+        key, wrong = problem(rest, region.size - offset, 16 if found.address % 16 == 0 else 1)
+        if wrong:
+            who = self.memory.where(one, one.lanes[0])
+            message = f"{who} uses a tensor map whose {key} was changed to what is not possible: {wrong}"
+            raise Stop("fault", finding("tensormap", message, site.line))
+
+    def _buffer(self, one: Context, found: TensorMap, site: Site) -> tuple[Region, int]:
+        """Buffer in which the tensor of a map lies, and its first byte there."""
         region = self.memory.find(found.address)
-        if region is None or region.base != found.address:
+        if region is None or found.address >= region.end:
             who = self.memory.where(one, one.lanes[0])
             raise Stop("fault", finding("tensormap", f"{who} uses a tensor map of no buffer", site.line))
-        return region
+        return region, found.address - region.base
 
     def _coordinates(
         self, one: Context, found: TensorMap, where: tuple[Value, ...], lane: int, site: Site, *, store: bool = False
@@ -317,7 +335,8 @@ class Bulk:
         data, marks = fill(found), None
         part = overlap(found, where)
         if part is not None:
-            region = self._buffer(one, found, site)
+            region, first = self._buffer(one, found, site)
+            part = part.moved(first)
             data[part.inside] = part.view(region.data, found.width)
             if region.poisoned is not None and self.memory.track:
                 marks = np.zeros(data.shape, dtype=np.uint8)

@@ -178,8 +178,8 @@ def _belongs(site: Site, instruction: Instruction) -> bool:
 def _site_count(instruction: Instruction) -> int:
     """Sites of one instruction: `cp.async` reads and writes, vector atomics have one per element."""
     kind = classify(instruction.name)
-    if instruction.op[:2] in (("st", "async"), ("red", "async")):
-        return 2  # the destination, the mbarrier
+    if instruction.op[:2] in (("st", "async"), ("red", "async"), ("tensormap", "cp_fenceproxy")):
+        return 2  # the destination, and the mbarrier or the source
     if kind.startswith("atomic"):
         return next((int(part[1:]) for part in instruction.op if part in ("v2", "v4", "v8")), 1)
     if kind == "bulk":

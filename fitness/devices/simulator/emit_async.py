@@ -346,6 +346,32 @@ def _cluster_barrier(writer: Writer, ins: Instruction) -> bool:
     return True
 
 
+def _tensormap(writer: Writer, ins: Instruction) -> bool:
+    """`tensormap.replace` and `tensormap.cp_fenceproxy`."""
+    if ins.op[1] == "cp_fenceproxy":
+        to, far, mark = address_parts(writer, ins.operands[0], "global", ins.line)
+        target, _ = writer.site(ins, "writes", "global", np.uint64, 2, far)
+        of, near, other = address_parts(writer, ins.operands[1], "shared", ins.line)
+        source, _ = writer.site(ins, "reads", "shared", np.uint64, 2, near)
+        check_address(writer, mark, target)
+        check_address(writer, other, source)
+        writer.put(f"_m.maps.publish(_c, {to}, {of}, {target}, {source})")
+        return True
+    if ins.op[1:3] != ("replace", "tile") or "b1024" not in ins.op:
+        raise unsupported(f"`{ins.text}`", ins.line)
+    field, (address, *rest) = ins.op[3], ins.operands
+    ordinal = rest.pop(0) if len(rest) > 1 else Immediate("0")
+    if not isinstance(ordinal, Immediate):
+        raise unsupported(f"`{ins.text}`", ins.line)
+    base, offset, mark = address_parts(writer, address, space_of(ins.op), ins.line)
+    name, _ = writer.site(ins, "updates", space_of(ins.op), np.uint64, 2, offset)
+    check_address(writer, mark, name)
+    check_address(writer, mark_of(writer, rest), name)
+    value = writer.value(rest[0], ins.op[-1], ins.line)
+    writer.put(f"_m.maps.replace(_c, {base}, {field!r}, {int(ordinal.text, 0)}, {value}, {name})")
+    return True
+
+
 _FORMS: dict[str, Callable[[Writer, Instruction], bool]] = {
     "mbarrier": _mbarrier,
     "cp": _copy,
@@ -354,4 +380,5 @@ _FORMS: dict[str, Callable[[Writer, Instruction], bool]] = {
     "barrier": _cluster_barrier,
     "st": _store,
     "red": _reduce,
+    "tensormap": _tensormap,
 }

@@ -41,7 +41,7 @@ def emit(writer: Writer, ins: Instruction) -> bool:
 
 def _fence(writer: Writer, op: tuple[str, ...]) -> None:
     """What the race detector learns of fences: who sees plain stores and initialised mbarriers from now on."""
-    if op[0] not in ("fence", "membar"):
+    if op[0] not in ("fence", "membar") or op[1:3] == ("proxy", "tensormap::generic"):
         return
     if op[1:3] == ("proxy", "async"):
         writer.put("if _m.proxies is not None: _m.proxies.fence(_c)")

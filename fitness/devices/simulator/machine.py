@@ -18,6 +18,7 @@ from fitness.devices.simulator.clusters import Clusters
 from fitness.devices.simulator.codegen import Kernel
 from fitness.devices.simulator.faults import Findings, Stop, finding, unsupported
 from fitness.devices.simulator.lanes import Chunk, Context, Value, gather, merge
+from fitness.devices.simulator.mapchange import MapChanges
 from fitness.devices.simulator.memory import Memory
 from fitness.devices.simulator.phases import Mbarriers
 from fitness.devices.simulator.remote import Remote
@@ -84,6 +85,7 @@ class Machine:
         self.mbarriers = Mbarriers(self, deferred=self.copies.deferred)
         self.bulk = Bulk(self, deferred=self.copies.deferred)
         self.remote = Remote(self, deferred=self.copies.deferred)
+        self.maps = MapChanges(self)
         self.wgmma = Wgmma(self)
         self.tracer: Any = None
         self.warp_base, self.only_chunk = 0, True

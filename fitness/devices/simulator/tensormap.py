@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -91,6 +91,49 @@ def decode(image: bytes) -> TensorMap | None:
     )  # fmt: skip
 
 
+#: Fields that `tensormap.replace` changes: place of their first number in the layout, and how many there are.
+_FIELDS = {
+    "rank": (1, 1), "elemtype": (2, 1), "swizzle_mode": (3, 1), "fill_mode": (4, 1), "global_address": (5, 1),
+    "global_dim": (6, 5), "global_stride": (11, 4), "box_dim": (15, 5), "element_stride": (20, 5),
+}  # fmt: skip
+#: Numbers of element types, as the driver and `tensormap.replace` have them.
+_ELEMENTS = (
+    "uint8", "uint16", "uint32", "int32", "uint64", "int64", "float16", "float32", "", "float64", "bfloat16",
+)  # fmt: skip
+
+
+def changed(image: bytes, field: str, ordinal: int, value: int) -> bytes | None:
+    """The 128 bytes of a map after `tensormap.replace`.
+
+    Returns:
+        None where they are no map; nothing (b"") where the field cannot have that value here.
+    """
+    numbers: list[Any] = list(_LAYOUT.unpack(image[: _LAYOUT.size]))
+    if numbers[0] != _MAGIC:
+        return None
+    if field == "interleave_layout":
+        return image if value == 0 else b""
+    first, count = _FIELDS.get(field, (0, 0))
+    if not 0 <= ordinal < count:
+        return b""
+    new: int | None = value
+    if field == "rank":
+        new = value + 1 if 0 <= value < 5 else None
+    elif field == "elemtype":
+        name = _ELEMENTS[value] if 0 <= value < len(_ELEMENTS) else ""
+        new = _TYPES.index(name) if name else None
+    elif field == "swizzle_mode":
+        new = value if 0 <= value < len(_SWIZZLES) else None
+    elif field == "fill_mode":
+        new = value if value in (0, 1) else None
+    elif field in ("box_dim", "element_stride"):
+        new = value if 0 < value < 1 << 16 else None
+    if new is None:
+        return b""
+    numbers[first + ordinal] = new
+    return _LAYOUT.pack(*numbers).ljust(BYTES, b"\0")
+
+
 @dataclass(frozen=True)
 class Overlap:
     """The part of a box that lies inside the tensor, outermost dimension first.
@@ -104,6 +147,10 @@ class Overlap:
     start: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
+
+    def moved(self, offset: int) -> Overlap:
+        """The same in a buffer where the tensor begins at a byte offset."""
+        return replace(self, start=self.start + offset) if offset else self
 
     def view(self, data: Array, width: int) -> Array:
         """The elements in the buffer's bytes, as a strided view of shape (*shape, width)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -52,6 +52,7 @@ def cases() -> Iterator[Case]:
     yield from _reductions()
     yield from _multiplications()
     yield from _scalars()
+    yield from _maps()
     yield from _kernels()
 
 
@@ -229,6 +230,19 @@ def _scalars() -> Iterator[Case]:
     options = ("--device-int128",)
     y = {"y": np.zeros((512, 9), "u4")}
     yield Case("carries", test_integer.WIDE, started, {"x": x}, y, options=options)
+
+
+def _maps() -> Iterator[Case]:
+    """Tensor maps that the kernel changes."""
+    from tests.fitness.simulator import test_mapchange
+    from tests.fitness.simulator.engine import floats, launch
+
+    for name, (first, fields, second) in test_mapchange.CHANGES.items():
+        size = test_mapchange.size_of(replace(test_mapchange.MAP, **fields))
+        started = launch("load", 1, 64, test_mapchange.MAP, "x", "y", "made", 24, 15, shared=size)
+        text, y = test_mapchange.job(first + second, size), {"y": np.zeros(size // 4, "f4")}
+        x = {"x": floats(20 * 64)}
+        yield Case(f"tensormap.replace {name}", text, started, x, y, workspaces=test_mapchange.MADE)
 
 
 def _kernels() -> Iterator[Case]:
