@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Final, NoReturn
+from typing import IO, Any, Final, NoReturn, cast
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from fitness.matrices.dense import dense_matrix
 from fitness.matrices.error import MatrixError
 from fitness.matrices.mask import Mask
 from fitness.matrices.source import Entry, Matrix, Source, check_shape
-from fitness.matrices.streams import most_bytes, opened, told
+from fitness.matrices.streams import most_bytes, opened
 
 FIELDS: Final = ("real", "double", "integer", "unsigned-integer", "pattern")
 SYMMETRIES: Final = ("general", "symmetric", "skew-symmetric")
@@ -120,12 +120,31 @@ def _check(path: Path, header: Header) -> None:
         raise MatrixError(path, f"{entries} entries are announced, more than the file can hold", "", header.line)
 
 
+class _Lines:
+    """A file as SciPy's parser can take it: every line ends, and none holds a NUL.
+
+    It looks for the end of a line as C strings do: where a value is followed by anything but a newline at the end of
+    the file, or by a NUL, it reads beyond its buffer (found by fuzzing SciPy 1.17).
+    """
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream, self._ended = stream, False
+
+    def read(self, size: int = -1) -> bytes:
+        """Up to `size` bytes; a newline once after the last."""
+        chunk = self._stream.read(size)
+        if chunk:
+            return chunk.replace(b"\0", b"\1")
+        ended, self._ended = self._ended, True
+        return b"" if ended else b"\n"
+
+
 def _load(path: Path, header: Header) -> Matrix:
     from scipy.io import mmread
 
     try:
-        with told(path):
-            read: Any = mmread(path, spmatrix=False)
+        with opened(path) as stream:
+            read: Any = mmread(cast(IO[bytes], _Lines(stream)), spmatrix=False)
     except (ValueError, OverflowError, MemoryError, TypeError) as error:
         _refuse(path, error)
     dtype = _DTYPES.get(header.field, "float64")

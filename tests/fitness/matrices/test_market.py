@@ -113,6 +113,20 @@ def test_bad_files_are_refused_by_line(tmp_path: Path, name: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("ending", [b"4M-u", b"4 x", b"4\0", b"4\0 7\n", b"4 ", b"4\t\x08"])
+@pytest.mark.parametrize("layout", ["array", "coordinate"])
+def test_nothing_behind_a_value_makes_the_parser_run_away(tmp_path: Path, layout: str, ending: bytes) -> None:
+    """SciPy's parser crashed the process where a last line had no newline but something behind its value."""
+    body = b"2 1\n1\n" if layout == "array" else b"2 1 2\n1 1 1\n2 1 "
+    path = tmp_path / "a.mtx"
+    path.write_bytes(f"%%MatrixMarket matrix {layout} real general\n".encode() + body + ending)
+    for _ in range(30):  # it did not crash each time
+        try:
+            assert dense(load(path)).tolist() == [[True], [True]]
+        except MatrixError as error:
+            assert str(error).startswith(f"{path}:")  # noqa: PT017 - either is right: read, or refused
+
+
 def test_damaged_gzip_names_the_file(tmp_path: Path) -> None:
     path = tmp_path / "a.mtx.gz"
     whole = gzip.compress((BANNER + "300 300 300\n" + "".join(f"{i} {i} {i}.5\n" for i in range(1, 301))).encode())
