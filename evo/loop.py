@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from evo import confirm, resuming, starting
-from evo.archive import Archive, Entry
+from evo.archive import Archive, Entry, facts
 from evo.archive.lock import run_lock
 from evo.budget import Budget
 from evo.errors import ArchiveError, BaselineError, EvoError
@@ -193,7 +193,7 @@ class _Run:
     def _time_baseline(self) -> None:
         """Judge the baseline first, once per run: every speedup is counted against these times."""
         session = self._session
-        known = session.archive.baseline(session.run_id)
+        known = next(facts.baselines(session.archive, session.run_id), None)
         if known is None:
             known = self._vendor_baseline() or (self._baseline.name, self._judged_baseline().timings)
             session.archive.add_baseline(session.run_id, *known)

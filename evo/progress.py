@@ -267,3 +267,8 @@ def results_table(rows: Iterable[ShapeRow], summary: RunSummary) -> Table:
         table.add_section()
         table.add_row("geometric mean", "", "", *means, summary.clock)
     return table
+
+
+def usd_text(usd: float | None) -> str:
+    """Dollars such as `$0.0123`; a price that is not known is said to be, never shown as nothing."""
+    return "$ unknown" if usd is None else f"${usd:.4f}"

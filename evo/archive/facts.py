@@ -248,17 +248,6 @@ def seeds(archive: Archive, run_id: str) -> Iterator[Row]:
 
 
 @_guarded
-def calls(archive: Archive, run_id: str) -> Iterator[Row]:
-    """Dollars and tokens a candidate took, in order of n; candidates without a model call are left out."""
-    yield from _rows(
-        archive,
-        "select n, sum(usd) as usd, sum(tokens_in) as tokens_in, sum(tokens_out) as tokens_out from llm_calls"
-        " where run_id = ? group by n order by n",
-        [run_id],
-    )
-
-
-@_guarded
 def _numbers(archive: Archive, sql: str, run_id: str) -> Iterator[float | None]:
     yield from (row[0] for row in _rows(archive, sql, [run_id]))
 

@@ -219,12 +219,6 @@ class Archive:
         ]
 
     @_guarded
-    def baseline(self, run_id: str) -> tuple[str, tuple[Timing, ...]] | None:
-        """(name, times in the order of the shapes) of the run's baseline, or None where not yet timed."""
-        rows = self._rows("select * from timings where run_id = ? and n is null order by position", run_id)
-        return (rows[0]["subject"], tuple(codec.timing_of(row) for row in rows)) if rows else None
-
-    @_guarded
     def confirmations(self, run_id: str) -> dict[int, Confirmation]:
         """Verdicts of gate 8: n -> confirmation, in the order they were made."""
         columns = "n, verdict, speedup, low, high, evidence"

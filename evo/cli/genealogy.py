@@ -9,12 +9,11 @@ from dataclasses import dataclass
 import click
 
 from evo.archive import Archive
-from evo.archive.calls import calls_for
 from evo.cli.options import plain
 from evo.lineage import Blame, Difference, Lineage, Node, Place, Share, Step, resolve
 from evo.lineage.graphs import node_json, short_verdict, step_json
 from evo.llm.costs import cost_of, cost_text
-from evo.progress import shape_text, time_text
+from evo.progress import shape_text, time_text, usd_text
 from evo.report.history import title_of
 
 _INDENT = " " * 6
@@ -150,13 +149,13 @@ def share_lines(shares: Sequence[Share], by: str) -> Iterator[str]:
     """The table of `evo lineage --stats`."""
     yield (
         f"{by:<16}{'planned':>8}{'refused':>8}{'valid':>7}{'dupl.':>7}{'faster':>8}{'bests':>7}"
-        f"{'median':>9}{'best':>8}{'judged s':>10}{'tokens':>9}{'USD':>8}"
+        f"{'median':>9}{'best':>8}{'judged s':>10}{'tokens':>9}{'USD':>9}"
     )
     for share in shares:
         yield plain(
             f"{share.name:<16}{share.planned:>8}{share.refused:>8}{share.valid:>7}{share.duplicates:>7}{share.faster:>8}"
             f"{share.bests:>7}{_factor(share.median_gain):>9}{_factor(share.best_gain):>8}{share.judged_s:>10.1f}"
-            f"{share.tokens:>9}{share.usd:>8.2f}"
+            f"{share.tokens:>9}{usd_text(share.usd):>9}"
         )
 
 
@@ -196,7 +195,7 @@ def _step_lines(step: Step, with_diff: bool) -> list[str]:
     head = f"#{node.n}".ljust(6) + f"{node.plan.operator}, generation {node.plan.generation}"
     head += f", of {origin}" if origin else ""
     if node.model:
-        head += f", by {node.model} ({cost_text(cost_of(calls_for(node.archive, node.run_id, node.n)))})"
+        head += f", by {node.model} ({cost_text(cost_of(node.archive, node.run_id, node.n))})"
     times = ", ".join(time_text(timing.time_us) for timing in node.timings)
     if times:
         times += f"; {node.speedup:.2f}x baseline" if node.speedup is not None else ""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from evo.archive import Archive, facts
+from evo.archive.calls import Spending, spendings
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,8 @@ class Share:
             children whose code was there already.
         faster: children faster than their first parent; bests: children that were the fastest of the run so far.
         median_gain, best_gain: over the first parent's time, of valid children; None without any.
-        judged_s: seconds its children took to compile and judge; tokens, usd: of its model calls.
+        judged_s: seconds its children took to compile and judge; tokens, usd: of its model calls (usd
+            None where a price is not known).
     """
 
     name: str
@@ -34,7 +36,7 @@ class Share:
     best_gain: float | None
     judged_s: float
     tokens: int
-    usd: float
+    usd: float | None
 
 
 @dataclass
@@ -46,8 +48,7 @@ class _Tally:
     bests: int = 0
     gains: list[float] = field(default_factory=list)
     judged_s: float = 0.0
-    tokens: int = 0
-    usd: float = 0.0
+    spent: Spending = field(default_factory=Spending)
 
 
 def shares(archive: Archive, run_id: str, by: Literal["operator", "model"] = "operator") -> tuple[Share, ...]:
@@ -71,7 +72,9 @@ def all_shares(archive: Archive, run_id: str) -> tuple[tuple[Share, ...], tuple[
     Raises:
         ArchiveError: the archive cannot be read.
     """
-    calls = {row["n"]: row for row in facts.calls(archive, run_id)}
+    spent: dict[int | None, Spending] = {}
+    for n, _, mine in spendings(archive, run_id):
+        spent[n] = spent.get(n, Spending()) + mine
     operators: dict[str, _Tally] = {}
     models: dict[str, _Tally] = {}
     best = float("inf")
@@ -81,13 +84,13 @@ def all_shares(archive: Archive, run_id: str) -> tuple[tuple[Share, ...], tuple[
         if is_best:
             best = row["fitness_us"]
         for tallies, name in ((operators, row["operator"]), (models, row["model"] or "none")):
-            _count(tallies.setdefault(name, _Tally()), row, calls.get(row["n"]), own=own, is_best=is_best)
+            _count(tallies.setdefault(name, _Tally()), row, spent.get(row["n"]), own=own, is_best=is_best)
     return tuple(_share(*one) for one in sorted(operators.items())), tuple(
         _share(*one) for one in sorted(models.items())
     )
 
 
-def _count(tally: _Tally, row: facts.Row, call: facts.Row | None, *, own: bool, is_best: bool) -> None:
+def _count(tally: _Tally, row: facts.Row, spent: Spending | None, *, own: bool, is_best: bool) -> None:
     """Add one candidate; `own`: valid and no duplicate."""
     tally.planned += 1
     tally.refused += row["kernel_id"] is None
@@ -97,9 +100,8 @@ def _count(tally: _Tally, row: facts.Row, call: facts.Row | None, *, own: bool, 
     tally.judged_s += row["judged_s"]
     if own and row["parent_us"] is not None:
         tally.gains.append(row["parent_us"] / row["time_us"])
-    if call is not None:
-        tally.tokens += (call["tokens_in"] or 0) + (call["tokens_out"] or 0)
-        tally.usd += call["usd"] or 0.0
+    if spent is not None:
+        tally.spent += spent
 
 
 def _share(name: str, tally: _Tally) -> Share:
@@ -115,6 +117,6 @@ def _share(name: str, tally: _Tally) -> Share:
         median_gain=statistics.median(tally.gains) if tally.gains else None,
         best_gain=max(tally.gains, default=None),
         judged_s=tally.judged_s,
-        tokens=tally.tokens,
-        usd=tally.usd,
+        tokens=tally.spent.tokens,
+        usd=tally.spent.usd,
     )

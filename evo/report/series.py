@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from evo import merit
 from evo.archive import Archive, RunRecord, facts
+from evo.archive.calls import spendings
 from evo.errors import EvoError
 from evo.lineage import Lineage
 from evo.plots.hardware import Pareto, Roofline, RooflinePoint
@@ -239,9 +240,7 @@ def _best_so_far(archive: Archive, run: RunRecord, over: str) -> tuple[tuple[flo
     if baseline is None:
         raise EvoError(f"run {run.id} ended before its baseline was timed", "resume it: evo run ... --resume")
     clock = _Elapsed([event.at for event in archive.events(run.id, "session")])
-    usd = {row["n"]: row["usd"] or 0.0 for row in facts.calls(archive, run.id)} if over == "dollars" else {}
-    if over == "dollars" and not any(usd.values()):
-        raise EvoError(f"run {run.id} spent nothing on a model", "plot evaluations or seconds instead")
+    usd = _dollars(archive, run) if over == "dollars" else {}
     points: list[tuple[float, float]] = []
     x, best, count, spent = 0.0, None, 0, 0.0
     rows: Iterable[facts.Row] = facts.steps(archive, run.id)
@@ -260,6 +259,18 @@ def _best_so_far(archive: Archive, run: RunRecord, over: str) -> tuple[tuple[flo
     if best is None:
         raise EvoError(f"run {run.id} has no valid candidate", "nothing to plot yet; its report says what failed")
     return tuple(points) if points[-1][0] == x else (*points, (x, best))
+
+
+def _dollars(archive: Archive, run: RunRecord) -> dict[int | None, float]:
+    """What each candidate spent on models."""
+    usd: dict[int | None, float] = {}
+    for n, model, spent in spendings(archive, run.id):
+        if spent.usd is None:
+            raise EvoError(f"the price of {model} was not known to run {run.id}", "plot evaluations or seconds instead")
+        usd[n] = usd.get(n, 0.0) + spent.usd
+    if not any(usd.values()):
+        raise EvoError(f"run {run.id} spent nothing on a model", "plot evaluations or seconds instead")
+    return usd
 
 
 class _Elapsed:

@@ -10,7 +10,7 @@ from evo import merit
 from evo.archive import Archive, RunRecord, facts
 from evo.lineage import Lineage, Node, Share, Step
 from evo.observer import Confirmation
-from evo.progress import shape_text, time_text
+from evo.progress import shape_text, time_text, usd_text
 from fitness.outcome import Timing
 
 
@@ -154,7 +154,7 @@ def share_table(shares: Sequence[Share], by: str, clock: str) -> Table:
             f"{share.median_gain:.3f}×" if share.median_gain is not None else "",
             f"{share.judged_s:,.1f}",
             f"{share.tokens:,}",
-            f"{share.usd:.2f}",
+            usd_text(share.usd),
             f"{share.judged_s / share.bests:,.1f}" if share.bests else "",
         )
         for share in shares
@@ -168,12 +168,13 @@ def share_table(shares: Sequence[Share], by: str, clock: str) -> Table:
 
 def cost_table(run: RunRecord, shares: Sequence[Share], compile_s: float, evaluate_s: float) -> Table:
     """What the run cost in all."""
+    dollars = [share.usd for share in shares]
     rows = [
         ("wall clock, from start to end", duration(run)),
         ("compiling, all workers together", f"{compile_s:,.1f} s"),
         ("checking and timing, all workers together", f"{evaluate_s:,.1f} s"),
         ("tokens of models", f"{sum(share.tokens for share in shares):,}"),
-        ("dollars for models", f"{sum(share.usd for share in shares):.2f}"),
+        ("dollars for models", usd_text(None if None in dollars else sum(usd for usd in dollars if usd is not None))),
     ]
     return Table("In all", columns("what", "#spent"), tuple(rows))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sqlite_utils import Database
 
-from evo.archive import Archive
+from evo.archive import Archive, facts
 from evo.archive.schema import VERSION, migrations
 from evo.lineage import Lineage
 from tests.evo import archives
@@ -44,7 +44,7 @@ def test_nothing_is_lost_on_the_way_up(tmp_path: Path, version: int, readonly: b
         assert (run.name, run.experiment, run.status) == (expected.name, expected.experiment, "finished")
         assert old.entries(run.id) == new.entries(expected.id)
         assert old.outcomes(run.id) == new.outcomes(expected.id)
-        assert old.baseline(run.id) == new.baseline(expected.id)
+        assert list(facts.baselines(old, run.id)) == list(facts.baselines(new, expected.id))
         assert old.confirmations(run.id) == new.confirmations(expected.id)
         assert [n for _, n, _ in old.find("mma")] == [n for _, n, _ in new.find("mma")] != []
         for left, right in zip(Lineage(old, run).nodes(), Lineage(new, expected).nodes(), strict=True):

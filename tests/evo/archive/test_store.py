@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from evo.archive import Archive, Refused, RunRecord
+from evo.archive import Archive, Refused, RunRecord, facts
 from evo.errors import ArchiveError
 from evo.observer import Confirmation
 from fitness.outcome import CompileFailed, Cost, Finding, Gate, Resources, Timed
@@ -103,10 +103,10 @@ def test_a_batch_is_archived_whole_or_not_at_all(archive: Archive) -> None:
 
 def test_baseline_confirmations_events(archive: Archive) -> None:
     run = archive.add_run(RUN).id
-    assert archive.baseline(run) is None
+    assert list(facts.baselines(archive, run)) == []
     times = fakes.timings(fakes.kernel("dense"), TASK)
     archive.add_baseline(run, "gemm/dense", times)
-    assert archive.baseline(run) == ("gemm/dense", times)
+    assert list(facts.baselines(archive, run)) == [("gemm/dense", times)]
     archive.add_entries(run, [candidate(0), candidate(1, "slow")])
     archive.add_outcome(run, 0, timed())
     confirmed = Confirmation(0, "confirmed", 2.0, 1.9, 2.1, {"stage": "CONFIRMATION", "findings": []})

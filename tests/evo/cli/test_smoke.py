@@ -16,6 +16,7 @@ import pytest
 
 import mutations
 from evo.archive import Archive, Refused
+from evo.archive.facts import baselines
 from evo.cli.boundary import INTERRUPTED
 from evo.errors import ArchiveError
 
@@ -44,7 +45,7 @@ def content(folder: Path) -> list[Any]:
     with Archive.open(folder / "runs" / "archive.db", readonly=True) as archive:
         (run,) = archive.runs()
         outcomes = archive.outcomes(run.id)
-        rows: list[Any] = [run.status, run.experiment, archive.baseline(run.id)]
+        rows: list[Any] = [run.status, run.experiment, list(baselines(archive, run.id))]
         for entry in archive.entries(run.id):
             if isinstance(entry, Refused):
                 rows.append((entry.plan, entry.why))

@@ -159,3 +159,11 @@ def test_an_empty_archive() -> None:
         resolve(Archive.memory(), "best")
     with pytest.raises(RefError, match="no run x-1"):
         Lineage(Archive.memory(), "x-1")
+
+
+def test_several_baselines_are_kept_apart(archive: Archive) -> None:
+    run = archive.runs()[0].id
+    archive.add_baseline(run, "vendor", fakes.timings(fakes.kernel("fast"), TASK))
+    found = lineage(archive)
+    assert [name for name, _ in found.baselines] == ["dense", "vendor"]
+    assert found.baseline == ("dense", fakes.timings(fakes.kernel("dense"), TASK))

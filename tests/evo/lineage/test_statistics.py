@@ -30,3 +30,15 @@ def test_what_operators_contributed() -> None:
     assert (by_name["splice"].planned, by_name["splice"].valid) == (1, 0)
     assert (models["gpt"].planned, models["gpt"].usd, models["gpt"].bests) == (2, 0.25, 0)
     assert models["none"].planned == 6
+
+
+def test_a_price_that_is_not_known_is_not_nothing() -> None:
+    with Archive.memory() as archive:
+        run = archives.fill(archive)
+        archive.add_entries(run.id, [Candidate(Plan(6, 3, 0, "llm_edit", (2,)), archives.kernel("k6"), "why", "gpt")])
+        known = {"run_id": run.id, "n": 6, "model": "gpt", "returned_model": "gpt-5", "tokens_in": 100, "usd": 0.25}
+        archive.database.table("llm_calls").insert_all(
+            [known, known | {"usd": None}, known | {"purpose": "tool:trace"}]
+        )
+        (gpt,) = [share for share in shares(archive, run.id, "model") if share.name == "gpt"]
+    assert (gpt.tokens, gpt.usd) == (200, None)

@@ -5,7 +5,7 @@ from click.testing import CliRunner
 from pytest_httpserver import HTTPServer
 
 from evo.archive import Archive
-from evo.archive.calls import calls_for, calls_of
+from evo.archive.calls import calls_of
 from evo.cli.group import cli
 from evo.llm.costs import cost_of, cost_text, costs_json, costs_line, costs_of, costs_table
 from evo.llm.planning import statistics_text
@@ -27,16 +27,20 @@ def test_costs_by_model_and_operator_add_up(httpserver: HTTPServer, tmp_path: ob
         calls = calls_of(archive, summary.run_id)
         judged = {one.candidate.plan.n: one for one in archive.judged(summary.run_id)}
         child = next(one for one in judged.values() if one.candidate.model is not None)
-        own = calls_for(archive, summary.run_id, child.candidate.plan.n)
+        own = cost_of(archive, summary.run_id, child.candidate.plan.n)
     assert costs is not None
     for lines in (costs.models, costs.operators):
-        assert sum(line.tokens for line in lines) == costs.total.tokens == spent(summary)
+        assert sum(line.spent.tokens for line in lines) == costs.total.spent.tokens == spent(summary)
         assert sum(line.improvements for line in lines) == costs.total.improvements
-    assert costs.total.usd is None  # the price of one of the two models is not known
+    assert costs.total.spent.usd is None  # the price of one of the two models is not known
     assert {line.name for line in costs.models} == {"one", "two"}
     assert "planner" in {line.name for line in costs.operators}
-    assert own == [call for call in calls if call.n == child.candidate.plan.n]
-    assert costs_line(costs).startswith(f"models    {costs.total.answers} answers")
+    asked = [call for call in calls if not call.purpose.startswith("tool:")]
+    mine = [call for call in asked if call.n == child.candidate.plan.n]
+    assert own.tokens == sum(call.tokens_in + call.tokens_out for call in mine)
+    assert costs.total.spent.answers + costs.total.spent.failures == len(asked)
+    assert costs_line(costs).startswith(f"models    {costs.total.spent.answers} answers")
+    assert "$ unknown" in costs_line(costs)
     header, rows = costs_table(costs)
     assert all(len(row) == len(header) for row in rows)
     assert costs_json(costs)
@@ -44,7 +48,7 @@ def test_costs_by_model_and_operator_add_up(httpserver: HTTPServer, tmp_path: ob
 
     shown = CliRunner().invoke(cli, ["lineage", f"{summary.run_id}/{child.candidate.plan.n}", "--archive", path])
     assert shown.exit_code == 0, shown.output
-    assert f"by {child.candidate.model} ({cost_text(cost_of(own))})" in shown.output
+    assert f"by {child.candidate.model} ({cost_text(own)})" in shown.output
     assert child.candidate.reason in shown.output
 
 
