@@ -3,7 +3,6 @@ about       = "COO SpMM: equal shares of nonzeros; a team of TX threads adds up 
 format      = { name = "coo", order = "row" }
 layouts     = ["row"]
 atomics     = true
-constraints = ["TX * TY >= 32 and TX * TY <= 1024"]
 
 [[workspace]]
 name  = "sums"
@@ -13,8 +12,8 @@ init  = "zero"
 [[launch]]
 kernel = "segments"
 when   = "W.nnz > 0"
-grid   = ["cdiv(cdiv(W.nnz, SHARE), TY) * cdiv(N, TX * VEC)"]
-block  = ["TX", "TY"]
+grid   = ["cdiv(cdiv(W.nnz, SHARE), THREADS // min(TX, cdiv(N, VEC))) * cdiv(N, min(TX, cdiv(N, VEC)) * VEC)"]
+block  = ["min(TX, cdiv(N, VEC))", "THREADS // min(TX, cdiv(N, VEC))"]
 args   = ["W.values", "W.rows", "W.indices", "X", "sums", "N", "ldx", "W.nnz"]
 
 [[launch]]
@@ -24,10 +23,10 @@ block  = ["256"]
 args   = ["sums", "Y", "bias", "residual", "scale", "M", "N", "ldy"]
 
 [params]
-TX     = { values = [2, 4, 8, 16, 32],     default = 8 }
-TY     = { values = [1, 2, 4, 8, 16, 32],  default = 16 }
-VEC    = { values = [1, 2, 4, 8],          default = 4 }
-SHARE  = { values = [16, 32, 64, 128, 256], default = 64 }  # nonzeros of a team
+THREADS = { values = [64, 128, 256, 512],    default = 128 }
+TX      = { values = [4, 8, 16, 32],         default = 32 }  # lanes along the columns, fewer where N is small
+VEC     = { values = [1, 2, 4, 8],           default = 4 }
+SHARE   = { values = [16, 32, 64, 128, 256], default = 64 }  # nonzeros of a team
 ---*/
 #include "task.cuh"
 
@@ -80,12 +79,12 @@ __device__ __forceinline__ void flush(float (&run)[VEC], float* target, int left
     }
 }
 
-extern "C" __global__ void __launch_bounds__(TX* TY)
+extern "C" __global__ void __launch_bounds__(THREADS)
 segments(const in_t* values, const int* rows, const int* indices, const in_t* x, float* sums, int N, int64_t ldx,
          int nnz) {
-    const int tiles = evo::cdiv(evo::cdiv(nnz, SHARE), TY);
-    const int begin = (blockIdx.x % tiles * TY + threadIdx.y) * SHARE, end = min(begin + SHARE, nnz);
-    const int n = (blockIdx.x / tiles * TX + threadIdx.x) * VEC, left = N - n;
+    const int tiles = evo::cdiv<int>(evo::cdiv(nnz, SHARE), blockDim.y);
+    const int begin = (blockIdx.x % tiles * blockDim.y + threadIdx.y) * SHARE, end = min(begin + SHARE, nnz);
+    const int n = (blockIdx.x / tiles * blockDim.x + threadIdx.x) * VEC, left = N - n;
     if (begin >= nnz || left <= 0) return;
 
     const bool aligned = N % VEC == 0;  // rows of X are N long

@@ -3,7 +3,6 @@ about       = "CSC SpMM: a team of TX threads holds a row of X, VEC columns each
 format      = "csc"
 layouts     = ["row"]
 atomics     = true
-constraints = ["TX * TY >= 32 and TX * TY <= 1024"]
 
 [[workspace]]
 name  = "sums"
@@ -12,8 +11,8 @@ init  = "zero"
 
 [[launch]]
 kernel = "scatter"
-grid   = ["cdiv(K, TY) * cdiv(N, TX * VEC)"]
-block  = ["TX", "TY"]
+grid   = ["cdiv(K, THREADS // min(TX, cdiv(N, VEC))) * cdiv(N, min(TX, cdiv(N, VEC)) * VEC)"]
+block  = ["min(TX, cdiv(N, VEC))", "THREADS // min(TX, cdiv(N, VEC))"]
 args   = ["W.values", "W.indices", "W.indptr", "X", "sums", "N", "K", "ldx"]
 
 [[launch]]
@@ -23,9 +22,9 @@ block  = ["256"]
 args   = ["sums", "Y", "bias", "residual", "scale", "M", "N", "ldy"]
 
 [params]
-TX     = { values = [2, 4, 8, 16, 32],    default = 8 }
-TY     = { values = [1, 2, 4, 8, 16, 32], default = 16 }
-VEC    = { values = [1, 2, 4, 8],         default = 4 }
+THREADS = { values = [64, 128, 256, 512], default = 128 }
+TX      = { values = [4, 8, 16, 32],      default = 32 }  # lanes along the columns, fewer where N is small
+VEC     = { values = [1, 2, 4, 8],        default = 4 }
 ---*/
 #include "task.cuh"
 
@@ -64,12 +63,12 @@ __device__ __forceinline__ void store_y(const float (&sums)[COUNT], out_t* y, co
 }
 // endregion
 
-extern "C" __global__ void __launch_bounds__(TX* TY)
+extern "C" __global__ void __launch_bounds__(THREADS)
 scatter(const in_t* values, const int* indices, const int* indptr, const in_t* x, float* sums, int N, int K,
         int64_t ldx) {
-    const int tiles_k = evo::cdiv(K, TY);
-    const int k = blockIdx.x % tiles_k * TY + threadIdx.y;
-    const int n = (blockIdx.x / tiles_k * TX + threadIdx.x) * VEC, left = N - n;
+    const int tiles_k = evo::cdiv<int>(K, blockDim.y);
+    const int k = blockIdx.x % tiles_k * blockDim.y + threadIdx.y;
+    const int n = (blockIdx.x / tiles_k * blockDim.x + threadIdx.x) * VEC, left = N - n;
     if (k >= K || left <= 0) return;
     const int begin = __ldg(indptr + k), end = __ldg(indptr + k + 1);
     if (begin == end) return;

@@ -2,7 +2,6 @@
 about       = "CSR SpMM along the merge path: equal shares of nonzeros and row ends to teams of TX threads"
 format      = { name = "csr", order = "ORDER" }
 layouts     = ["row"]
-constraints = ["TX * TY >= 32 and TX * TY <= 1024"]
 
 [[workspace]]
 name  = "heads"
@@ -14,26 +13,26 @@ bytes = "4 * N * cdiv(M + W.nnz, SHARE)"
 
 [[launch]]
 kernel = "spmm"
-grid   = ["cdiv(cdiv(M + W.nnz, SHARE), TY) * cdiv(N, TX * VEC)"]
-block  = ["TX", "TY"]
+grid   = ["cdiv(cdiv(M + W.nnz, SHARE), THREADS // min(TX, cdiv(N, VEC))) * cdiv(N, min(TX, cdiv(N, VEC)) * VEC)"]
+block  = ["min(TX, cdiv(N, VEC))", "THREADS // min(TX, cdiv(N, VEC))"]
 args   = ["W.values", "W.indices", "W.indptr", "W.row_order", "W.diagonals", "X", "Y", "heads", "tails", "bias",
           "residual", "scale", "M", "N", "ldx", "ldy", "W.nnz"]
 
 [[launch]]
 kernel = "join"
 when   = "M + W.nnz > SHARE"
-grid   = ["cdiv(cdiv(M + W.nnz, SHARE), TY) * cdiv(N, TX * VEC)"]
-block  = ["TX", "TY"]
+grid   = ["cdiv(cdiv(M + W.nnz, SHARE), THREADS // min(TX, cdiv(N, VEC))) * cdiv(N, min(TX, cdiv(N, VEC)) * VEC)"]
+block  = ["min(TX, cdiv(N, VEC))", "THREADS // min(TX, cdiv(N, VEC))"]
 args   = ["W.indptr", "W.row_order", "W.diagonals", "Y", "heads", "tails", "bias", "residual", "scale", "M", "N", "ldy",
           "W.nnz"]
 
 [params]
-TX     = { values = [2, 4, 8, 16, 32],    default = 8 }
-TY     = { values = [1, 2, 4, 8, 16, 32], default = 16 }
-VEC    = { values = [1, 2, 4, 8],         default = 4 }
-SHARE  = { values = [64, 128, 256, 512],  default = 64 }  # steps of a team: multiples of the format's 64
-UNROLL = { values = [1, 2, 4],            default = 4 }
-ORDER  = { values = [0, 1, 2],            default = 0 }   # rows as they are, the longest first, alike together
+THREADS = { values = [64, 128, 256, 512], default = 128 }
+TX      = { values = [4, 8, 16, 32],      default = 32 }  # lanes along the columns, fewer where N is small
+VEC     = { values = [1, 2, 4, 8],        default = 4 }
+SHARE   = { values = [64, 128, 256, 512], default = 64 }  # steps of a team: multiples of the format's 64
+UNROLL  = { values = [1, 2, 4],           default = 4 }
+ORDER   = { values = [0, 1, 2],           default = 0 }  # rows as they are, the longest first, alike together
 ---*/
 #include "task.cuh"
 
@@ -117,13 +116,13 @@ __device__ __forceinline__ void keep(float* target, const float (&sums)[VEC], in
         if (c < left) target[c] = sums[c];
 }
 
-extern "C" __global__ void __launch_bounds__(TX* TY)
+extern "C" __global__ void __launch_bounds__(THREADS)
 spmm(const in_t* values, const int* indices, const int* indptr, const int* row_order, const int* diagonals,
      const in_t* x, out_t* y, float* heads, float* tails, const in_t* bias, const out_t* residual, float scale, int M,
      int N, int64_t ldx, int64_t ldy, int nnz) {
-    const int shares = int(evo::cdiv<int64_t>(int64_t(M) + nnz, SHARE)), tiles = evo::cdiv(shares, TY);
-    const int number = blockIdx.x % tiles * TY + threadIdx.y;
-    const int n = (blockIdx.x / tiles * TX + threadIdx.x) * VEC, left = N - n;
+    const int shares = int(evo::cdiv<int64_t>(int64_t(M) + nnz, SHARE)), tiles = evo::cdiv<int>(shares, blockDim.y);
+    const int number = blockIdx.x % tiles * blockDim.y + threadIdx.y;
+    const int n = (blockIdx.x / tiles * blockDim.x + threadIdx.x) * VEC, left = N - n;
     if (number >= shares || left <= 0) return;
 
     const Share share(diagonals, number, M, nnz);
@@ -148,12 +147,12 @@ spmm(const in_t* values, const int* indices, const int* indptr, const int* row_o
 }
 
 // A team for each share: the row that began before it and ended in it.
-extern "C" __global__ void __launch_bounds__(TX* TY)
+extern "C" __global__ void __launch_bounds__(THREADS)
 join(const int* indptr, const int* row_order, const int* diagonals, out_t* y, const float* heads, const float* tails,
      const in_t* bias, const out_t* residual, float scale, int M, int N, int64_t ldy, int nnz) {
-    const int shares = int(evo::cdiv<int64_t>(int64_t(M) + nnz, SHARE)), tiles = evo::cdiv(shares, TY);
-    const int number = blockIdx.x % tiles * TY + threadIdx.y;
-    const int n = (blockIdx.x / tiles * TX + threadIdx.x) * VEC, left = N - n;
+    const int shares = int(evo::cdiv<int64_t>(int64_t(M) + nnz, SHARE)), tiles = evo::cdiv<int>(shares, blockDim.y);
+    const int number = blockIdx.x % tiles * blockDim.y + threadIdx.y;
+    const int n = (blockIdx.x / tiles * blockDim.x + threadIdx.x) * VEC, left = N - n;
     if (number >= shares || left <= 0) return;
     const Share share(diagonals, number, M, nnz);
     if (share.r0 == share.r1) return;

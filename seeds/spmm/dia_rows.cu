@@ -2,20 +2,19 @@
 about       = "SpMM along diagonals: a team of TX threads owns a row and VEC columns each; neighbours share rows of X"
 format      = { name = "dia", order = "ORDER" }
 layouts     = ["row"]
-constraints = ["TX * TY >= 32 and TX * TY <= 1024"]
 
 [[launch]]
 kernel = "spmm"
-grid   = ["cdiv(M, TY) * cdiv(N, TX * VEC)"]
-block  = ["TX", "TY"]
+grid   = ["cdiv(M, THREADS // min(TX, cdiv(N, VEC))) * cdiv(N, min(TX, cdiv(N, VEC)) * VEC)"]
+block  = ["min(TX, cdiv(N, VEC))", "THREADS // min(TX, cdiv(N, VEC))"]
 args   = ["W.values", "W.offsets", "W.ndiags", "X", "Y", "bias", "residual", "scale", "M", "N", "K", "ldx", "ldy"]
 
 [params]
-TX     = { values = [2, 4, 8, 16, 32],    default = 8 }
-TY     = { values = [1, 2, 4, 8, 16, 32], default = 16 }
-VEC    = { values = [1, 2, 4, 8],         default = 4 }
-UNROLL = { values = [1, 2, 4, 8],         default = 4 }
-ORDER  = { values = [0, 1],               default = 1 }  # elements of a diagonal together, or those of a row
+THREADS = { values = [64, 128, 256, 512], default = 128 }
+TX      = { values = [4, 8, 16, 32],      default = 32 }  # lanes along the columns, fewer where N is small
+VEC     = { values = [1, 2, 4, 8],        default = 4 }
+UNROLL  = { values = [1, 2, 4, 8],        default = 4 }
+ORDER   = { values = [0, 1],              default = 1 }  # elements of a diagonal together, or those of a row
 ---*/
 #include "task.cuh"
 
@@ -54,12 +53,12 @@ __device__ __forceinline__ void store_y(const float (&sums)[COUNT], out_t* y, co
 }
 // endregion
 
-extern "C" __global__ void __launch_bounds__(TX* TY)
+extern "C" __global__ void __launch_bounds__(THREADS)
 spmm(const in_t* values, const int* offsets, int ndiags, const in_t* x, out_t* y, const in_t* bias,
      const out_t* residual, float scale, int M, int N, int K, int64_t ldx, int64_t ldy) {
-    const int tiles_m = evo::cdiv(M, TY);
-    const int i = blockIdx.x % tiles_m * TY + threadIdx.y;
-    const int n = (blockIdx.x / tiles_m * TX + threadIdx.x) * VEC, left = N - n;
+    const int tiles_m = evo::cdiv<int>(M, blockDim.y);
+    const int i = blockIdx.x % tiles_m * blockDim.y + threadIdx.y;
+    const int n = (blockIdx.x / tiles_m * blockDim.x + threadIdx.x) * VEC, left = N - n;
     if (i >= M || left <= 0) return;
 
     const bool aligned = N % VEC == 0;  // rows of X and Y are N long

@@ -2,22 +2,21 @@
 about       = "SELL-C-sigma SpMM: a team of TX threads owns a row and VEC columns each, UNROLL slots in flight"
 format      = { name = "sell", c = "C", sigma = "SIGMA" }
 layouts     = ["row"]
-constraints = ["TX * TY >= 32 and TX * TY <= 1024"]
 
 [[launch]]
 kernel = "spmm"
-grid   = ["cdiv(M, TY) * cdiv(N, TX * VEC)"]
-block  = ["TX", "TY"]
+grid   = ["cdiv(M, THREADS // min(TX, cdiv(N, VEC))) * cdiv(N, min(TX, cdiv(N, VEC)) * VEC)"]
+block  = ["min(TX, cdiv(N, VEC))", "THREADS // min(TX, cdiv(N, VEC))"]
 args   = ["W.values", "W.indices", "W.indptr", "W.row_order", "X", "Y", "bias", "residual", "scale", "M", "N", "ldx",
           "ldy"]
 
 [params]
-C      = { values = [4, 8, 16, 32, 64],           default = 8 }     # rows of a slice
-SIGMA  = { values = [1, 64, 256, 1024, 4096, 16384], default = 1024 }  # rows sorted by length together
-TX     = { values = [2, 4, 8, 16, 32],            default = 8 }
-TY     = { values = [1, 2, 4, 8, 16, 32],         default = 16 }
-VEC    = { values = [1, 2, 4, 8],                 default = 4 }
-UNROLL = { values = [1, 2, 4, 8],                 default = 4 }
+C       = { values = [4, 8, 16, 32, 64],              default = 8 }  # rows of a slice
+SIGMA   = { values = [1, 64, 256, 1024, 4096, 16384], default = 1024 }  # rows sorted by length together
+THREADS = { values = [64, 128, 256, 512],             default = 128 }
+TX      = { values = [4, 8, 16, 32],                  default = 32 }  # lanes along the columns, fewer where N is small
+VEC     = { values = [1, 2, 4, 8],                    default = 4 }
+UNROLL  = { values = [1, 2, 4, 8],                    default = 4 }
 ---*/
 #include "task.cuh"
 
@@ -56,12 +55,12 @@ __device__ __forceinline__ void store_y(const float (&sums)[COUNT], out_t* y, co
 }
 // endregion
 
-extern "C" __global__ void __launch_bounds__(TX* TY)
+extern "C" __global__ void __launch_bounds__(THREADS)
 spmm(const in_t* values, const int* indices, const int* indptr, const int* row_order, const in_t* x, out_t* y,
      const in_t* bias, const out_t* residual, float scale, int M, int N, int64_t ldx, int64_t ldy) {
-    const int tiles_m = evo::cdiv(M, TY);
-    const int i = blockIdx.x % tiles_m * TY + threadIdx.y;  // stored row
-    const int n = (blockIdx.x / tiles_m * TX + threadIdx.x) * VEC, left = N - n;
+    const int tiles_m = evo::cdiv<int>(M, blockDim.y);
+    const int i = blockIdx.x % tiles_m * blockDim.y + threadIdx.y;  // stored row
+    const int n = (blockIdx.x / tiles_m * blockDim.x + threadIdx.x) * VEC, left = N - n;
     if (i >= M || left <= 0) return;
 
     const bool aligned = N % VEC == 0;  // rows of X and Y are N long

@@ -62,12 +62,16 @@ def test_headers_say_what_the_seed_is_and_what_can_be_tuned(name: str) -> None:
 
 
 def compiles(seed: Kernel, arch: str, defines: tuple[str, ...]) -> None:
-    """For that architecture, without warnings and without registers spilled."""
+    """For that architecture, without warnings, and with no more spilled than ptxas gives for a step of occupancy.
+
+    It puts a value or two that only the epilogue needs on the stack (4 to 12 bytes were seen) rather than go from 40
+    to 48 registers; a loop that does not fit spills hundreds.
+    """
     compiled = compile_source(seed.source, defines=(*defines, *seed.defines), flags=seed.header.options, arch=arch)
     assert not isinstance(compiled, CompileError), compiled
     assert not compiled.warnings
     assert set(compiled.entries) == {launch.kernel for launch in seed.header.launches}
-    assert all(entry.spill_store_bytes == 0 for entry in compiled.entries.values())
+    assert all(entry.spill_store_bytes <= 16 for entry in compiled.entries.values())
 
 
 @pytest.mark.parametrize("arch", ARCHS)
