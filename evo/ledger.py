@@ -34,11 +34,18 @@ class RunLedger:
 
 
 class ArchiveLibrary:
-    """Confirmed kernels of similar tasks, from other runs of the archive."""
+    """Confirmed kernels of similar tasks, from other runs of the archive.
 
-    def __init__(self, archive: Archive, run_id: str | None = None) -> None:
+    Args:
+        archive: open.
+        run_id: of the run that asks, whose own kernels are no experience.
+        arch: the architecture it runs on ("sm_90a"): kernels of others are farther away.
+    """
+
+    def __init__(self, archive: Archive, run_id: str | None, arch: str) -> None:
         self._archive = archive
         self._run_id = run_id
+        self._arch = arch
 
     def similar(self, task: Task, limit: int) -> Sequence[Judged]:
         """Confirmed kernels that can serve `task` as seeds: its op, types and layouts; the nearest tasks first."""
@@ -58,8 +65,7 @@ class ArchiveLibrary:
                 continue
             if run.id not in known:
                 other = _task_of(run.experiment)
-                # The card of this task is not part of it: its own runs tell it, and a tie is no loss.
-                known[run.id] = math.inf if other is None else distance(task, run.arch, other, run.arch)
+                known[run.id] = math.inf if other is None else distance(task, self._arch, other, run.arch)
             if known[run.id] < math.inf:
                 ranked.append((known[run.id], run, n))
         ranked.sort(key=lambda item: item[0])  # stable: the archive's order within

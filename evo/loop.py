@@ -146,7 +146,7 @@ class _Run:
         )
         self._gpu = gpus.load(session.record.gpu)
         self._recorder = RunRecorder(session.archive, session.run_id, session.observer)
-        self._library = ArchiveLibrary(session.archive, session.run_id)
+        self._library = ArchiveLibrary(session.archive, session.run_id, self._gpu.arch)
         self._pauses = Pauses(session)
         session.tally.seeds = self._search.settings.seeds
 

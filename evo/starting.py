@@ -102,7 +102,8 @@ def _fresh_seeds(
 ) -> tuple[tuple[Seed, ...], tuple[SeedNote, ...]]:
     if seedless and not experiment.checked_task.seeds:
         return (), ()
-    seeds, notes = starting_seeds(experiment.checked_task, ArchiveLibrary(archive), arch=gpus.load(device.gpu).arch)
+    arch = gpus.load(device.gpu).arch
+    seeds, notes = starting_seeds(experiment.checked_task, ArchiveLibrary(archive, None, arch), arch=arch)
     check_budget(experiment, seeds)
     return seeds, notes
 

@@ -176,8 +176,9 @@ def _pool(job: Job, options: Options) -> Iterator[Pool | GpuPool]:
 def _forecast(job: Job, options: Options, console: Console) -> dryrun.Forecast:
     held = Archive.open(job.archive, readonly=True) if job.archive.exists() else nullcontext()
     with _pool(job, options) as pool, held as archive:
-        library = None if archive is None else ArchiveLibrary(archive, "")
-        plan = dryrun.forecast(job.experiment, gpus.load(job.experiment.device.gpu), pool, library)
+        gpu = gpus.load(job.experiment.device.gpu)
+        library = None if archive is None else ArchiveLibrary(archive, None, gpu.arch)
+        plan = dryrun.forecast(job.experiment, gpu, pool, library)
     if not options.as_json:
         for line in dryrun.forecast_lines(plan):
             console.print(line, markup=False, soft_wrap=True)

@@ -135,7 +135,8 @@ class Proposer:
         known = self._recorded.experience()
         if known is None or self._recorded.replay:
             if known is None:
-                known = ArchiveLibrary(session.archive, session.run_id).ranked(session.task, self._section.experience)
+                library = ArchiveLibrary(session.archive, session.run_id, self._gpu.arch)
+                known = library.ranked(session.task, self._section.experience)
             session.archive.add_event(session.run_id, EXPERIENCE_EVENT, experience_data(known))
         return tuple(one for _, one in known)
 
@@ -263,7 +264,9 @@ class Proposer:
         return self._session.budget.exhausted_time() is not None
 
     def _search_archive(self, words: str) -> Sequence[str]:
-        return archive_texts(self._session.archive, self._session.task, self._session.run_id, words)
+        session = self._session
+        library = ArchiveLibrary(session.archive, session.run_id, self._gpu.arch)
+        return archive_texts(session.archive, library, session.task, words)
 
     def _keep(self, call: Call) -> None:
         add_calls(self._session.archive, self._session.run_id, [call])

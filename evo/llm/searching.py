@@ -16,7 +16,7 @@ _LOOKED_AT: Final = 20
 _SOURCE: Final = 2500
 
 
-def archive_texts(archive: Archive, task: Task, run_id: str, words: str) -> list[str]:
+def archive_texts(archive: Archive, library: ArchiveLibrary, task: Task, words: str) -> list[str]:
     """A few kernels as text, best match first."""
     hits = archive.find(words, _LOOKED_AT)
     judged: dict[str, dict[int, Judged]] = {}
@@ -28,7 +28,7 @@ def archive_texts(archive: Archive, task: Task, run_id: str, words: str) -> list
         if one is not None and one.outcome.valid and len(texts) < _FOUND:
             texts.append(_text(f"{hit_run}/{n}", one))
     if not texts:
-        similar = ArchiveLibrary(archive, run_id).ranked(task, 1)
+        similar = library.ranked(task, 1)
         texts = [_text(f"{run}/{one.candidate.plan.n} (a similar task)", one) for run, one in similar]
     return texts
 

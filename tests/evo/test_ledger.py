@@ -38,17 +38,17 @@ def test_the_library_gives_confirmed_kernels_of_similar_tasks() -> None:
     other_shapes = run_with(archive, {1: "confirmed"}, task__shapes=[{"M": 64, "K": 64, "N": 8}])
     same = run_with(archive, {2: "confirmed", 3: "refuted", 4: "confirmed"})
     run_with(archive, {5: "confirmed"}, task__dtype="bfloat16")
-    library = ArchiveLibrary(archive)
+    library = ArchiveLibrary(archive, None, "sm_90a")
     assert [judged.candidate.plan.n for judged in library.similar(TASK, 9)] == [4, 2, 1]
     assert [judged.candidate.plan.n for judged in library.similar(TASK, 1)] == [4]
-    assert [judged.candidate.plan.n for judged in ArchiveLibrary(archive, same).similar(TASK, 9)] == [1]
+    assert [judged.candidate.plan.n for judged in ArchiveLibrary(archive, same, "sm_90a").similar(TASK, 9)] == [1]
     assert other_shapes != same
 
 
 def test_the_library_skips_experiments_it_does_not_know() -> None:
     archive = Archive.memory()
     run_with(archive, {1: "confirmed"}, task__op="unknown")
-    assert ArchiveLibrary(archive).similar(TASK, 9) == ()
+    assert ArchiveLibrary(archive, None, "sm_90a").similar(TASK, 9) == ()
 
 
 def test_events_go_to_both() -> None:
@@ -57,3 +57,13 @@ def test_events_go_to_both() -> None:
     RunRecorder(archive, run, watcher).event("note", {"n": 1})
     assert watcher.events == [("note", {"n": 1})]
     assert [event.data for event in archive.events(run)] == [{"n": 1}]
+
+
+def test_of_equal_tasks_those_of_the_same_architecture_are_nearer() -> None:
+    archive = Archive.memory()
+    run_with(archive, {1: "confirmed"})  # sm_90a
+    other = run_with(archive, {2: "confirmed"})
+    archive.database.execute("update runs set arch = 'sm_80' where id = ?", [other])
+    for arch, order in (("sm_90a", [1, 2]), ("sm_80", [2, 1])):
+        found = ArchiveLibrary(archive, None, arch).similar(TASK, 9)
+        assert [judged.candidate.plan.n for judged in found] == order

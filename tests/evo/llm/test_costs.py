@@ -7,6 +7,7 @@ from pytest_httpserver import HTTPServer
 from evo.archive import Archive
 from evo.archive.calls import calls_of
 from evo.cli.group import cli
+from evo.ledger import ArchiveLibrary
 from evo.llm.costs import cost_of, cost_text, costs_json, costs_line, costs_of, costs_table
 from evo.llm.planning import statistics_text
 from evo.llm.searching import archive_texts
@@ -68,11 +69,14 @@ def test_what_the_planner_and_the_archive_search_are_told(httpserver: HTTPServer
         assert text == statistics_text(summary.generations, judged)
         assert "- 2: " in text
         assert "llm_edit" in text
-        found = archive_texts(archive, what.checked_task, summary.run_id, "middle")
+        library = ArchiveLibrary(archive, summary.run_id, "sm_90a")
+        found = archive_texts(archive, library, what.checked_task, "middle")
         assert found
         assert all(entry.startswith(f"{summary.run_id}/") for entry in found)
-        assert archive_texts(archive, what.checked_task, summary.run_id, "no-such-word-anywhere") == []
-        similar = archive_texts(archive, what.checked_task, "another run", "no-such-word-anywhere")
+        assert archive_texts(archive, library, what.checked_task, "no-such-word-anywhere") == []
+        similar = archive_texts(
+            archive, ArchiveLibrary(archive, None, "sm_90a"), what.checked_task, "no-such-word-anywhere"
+        )
         assert "(a similar task)" in similar[0]
 
 
