@@ -94,6 +94,8 @@ def _stride(kernel: Kernel, code: Code, node: tree_sitter.Node) -> _Stride | Non
         return None
     strides = [length + pad for length in values]
     groups = tuple(_groups(kernel, match["length"].replace("/", "//"), pad))
+    if any(group.replace("//", "/") in code.text(code.root).split("---*/", 1)[-1] for group, _ in groups):
+        return None  # the code counts the bytes by itself, too
     aligned = min(stride & -stride for stride in strides)
     pads = tuple(sorted({pad, *(aligned * times for times in _PADS)}))
     return _Stride(code.text(name), value, match["length"], pad, pads, groups) if groups else None

@@ -6,6 +6,7 @@ import pytest
 
 from fitness.kernel import Kernel, parse_kernel
 from mutations.operator import Judged, Proposal, Refusal
+from mutations.rewrite.double_buffer import DoubleBuffer
 from mutations.rewrite.padding import Padding
 from mutations.rewrite.shared_staging import SharedStaging
 from mutations.testing import context, judged, seed_kernel, timed
@@ -95,6 +96,12 @@ def test_a_size_the_header_does_not_tell_in_these_terms_stays() -> None:
         header.replace("(BM + BN) * (2 * BK + 4)", "2 * BM * BK + 2 * BN * BK + 4 * BM + 4 * BN") + "---*/" + code
     )
     assert isinstance(Padding().propose([judged(odd)], context(task_of("gemm/dense_tiled"))), Refusal)
+
+
+def test_code_that_counts_the_bytes_by_itself_stays() -> None:
+    """Two buffers lie as far from each other as the header's size was: a pad would make them overlap."""
+    child = children(DoubleBuffer(), "spmm/nm24_shared")[0]
+    assert isinstance(Padding().propose([judged(child)], context(task_of("spmm/nm24_shared"))), Refusal)
 
 
 @pytest.mark.parametrize("seed", ["gemm/fused_tiled", "gemm/fused_mma", "spmm/csr_scalar"])
