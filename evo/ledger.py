@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from evo.archive import Archive, RunRecord
+from evo.merit import fitness_us
 from evo.observer import Observer
 from evo.similarity import SAME_TYPES, distance
 from fitness.task import Task, TaskError
@@ -13,20 +14,38 @@ from mutations.operator import Candidate, Judged
 
 
 class RunLedger:
-    """Kernels that are part of the run, by id, with the first candidate of each."""
+    """Kernels that are part of the run, by id, with the first candidate of each, and the times they took."""
 
     def __init__(self, candidates: Iterable[Candidate] = ()) -> None:
         self._first: dict[str, int] = {}
+        self._pending: dict[int, Candidate] = {}
+        self._timed: dict[int, Judged] = {}
         for candidate in candidates:
             self.add(candidate)
 
     def add(self, candidate: Candidate) -> None:
         """Note a candidate; the first of a kernel stays."""
         self._first.setdefault(candidate.kernel.id, candidate.plan.n)
+        self._pending[candidate.plan.n] = candidate
 
     def tried(self, kernel_id: str) -> bool:
         """True if this exact kernel (source + params) is already part of the run."""
         return kernel_id in self._first
+
+    def judged(self, judged: Judged) -> None:
+        """Note the verdict on a candidate; verdicts may come in any order."""
+        n = judged.candidate.plan.n
+        self._pending.pop(n, None)
+        if fitness_us(judged.outcome) is not None:
+            self._timed[n] = judged
+
+    def pending(self) -> Sequence[Candidate]:
+        """Candidates without a verdict yet, in order of n."""
+        return tuple(self._pending[n] for n in sorted(self._pending))
+
+    def timed(self) -> Sequence[Judged]:
+        """Candidates that were right and timed at every shape, in order of n."""
+        return tuple(self._timed[n] for n in sorted(self._timed))
 
     def first(self, kernel_id: str) -> int | None:
         """The first candidate of this kernel, or None."""

@@ -15,7 +15,6 @@ import math
 import operator
 import random
 import statistics
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -25,7 +24,7 @@ from deap import base, tools
 TOURNAMENT = 3
 """Members per tournament: with six members the best is drawn in 42 % of the draws, the worst in 0.5 %."""
 
-REACH = 4.0
+REACH = 2.5
 """Members this many times slower than the best of their island do not breed while two others can: a child
 of theirs would have to gain that much at once, and ends at the timing screen as hopeless otherwise."""
 
@@ -145,7 +144,7 @@ class Population:
         toolbox.register("mutate", self._mutate)
         toolbox.register("mate", self._mate)
         toolbox.register("rank", tools.selBest)
-        toolbox.register("migrate", tools.migRing, k=1, selection=tools.selBest, replacement=tools.selWorst)
+        toolbox.register("migrate", tools.migRing, k=1, selection=tools.selBest)
         return toolbox
 
     @property
@@ -161,6 +160,8 @@ class Population:
         only: frozenset[str] | None = None,
         again: int = 0,
         *,
+        family: Callable[[int], Hashable] = lambda n: 0,  # noqa: ARG005 - all of one family
+        spread: float = 0.0,
         favour: Mapping[str, float] | None = None,
         failed: Sequence[int] = (),
     ) -> list[Variation]:
@@ -174,6 +175,9 @@ class Population:
             count: how many children.
             only: names of the operators to use, None for all.
             again: how often children of this generation and island were decided before.
+            family: members descended from the same seed.
+            spread: how often the parent's family is drawn first, in proportion to its best member's speed; else,
+                and within a family, the faster members are preferred.
             favour: name -> factor on the operator's weight.
             failed: candidates that an operator with `repairs` may take, each once; it is not used without any.
         """
@@ -185,17 +189,35 @@ class Population:
         }
         breeding, broken = self._breeding(island), list(failed)
         with chance(self._rng_seed, generation, island, again):
-            return [self._vary_one(breeding, shares, broken) for _ in range(count)]
+            return [
+                self._vary_one(self._niche(breeding, family, spread), breeding, shares, broken) for _ in range(count)
+            ]
+
+    def _niche(self, members: list[Member], family: Callable[[int], Hashable], spread: float) -> list[Member]:
+        """Members the first parent is chosen from: those of one family, or all."""
+        if random.random() >= spread:
+            return members
+        speeds: dict[Hashable, float] = {}
+        for member in members:
+            speeds[family(member.n)] = max(speeds.get(family(member.n), 0.0), 1.0 / member.time_us)
+        (chosen,) = random.choices(list(speeds), list(speeds.values()))
+        return [member for member in members if family(member.n) == chosen]
 
     def _breeding(self, island: int) -> list[Member]:
         """Members of an island that may be parents: those within reach of its best, at least two."""
         ranked = self._distinct(self.islands[island])
-        near = [member for member in ranked if member.time_us <= REACH * ranked[0].time_us]
+        near = self._near(ranked)
         return near if len(near) > 1 else ranked[:2]
 
-    def _vary_one(self, members: Sequence[Member], shares: Mapping[str, Share], broken: list[int]) -> Variation:
-        """One decision; a repair takes the first of `broken` out of the list."""
-        (first,) = self.toolbox.select(members, 1)
+    def _near(self, ranked: Sequence[Member]) -> list[Member]:
+        """Members, best first, that are within reach of the best."""
+        return [member for member in ranked if member.time_us <= REACH * ranked[0].time_us]
+
+    def _vary_one(
+        self, niche: Sequence[Member], members: Sequence[Member], shares: Mapping[str, Share], broken: list[int]
+    ) -> Variation:
+        """One decision, with a first parent of `niche`; a repair takes the first of `broken` out of the list."""
+        (first,) = self.toolbox.select(niche, 1)
         others = [member for member in members if member != first]
         usable = {
             name: share
@@ -223,24 +245,23 @@ class Population:
         self.islands = [[self.toolbox.clone(member) for member in best] for _ in self.islands]
         self.hall.update(best)
 
-    def survive(self, island: int, children: Sequence[Member], family: Callable[[int], Hashable], share: float) -> None:
+    def survive(
+        self, island: int, children: Sequence[Member], family: Callable[[int], Hashable], niches: int = 1
+    ) -> None:
         """(mu + lambda): the best of the island and its children live on, the best at each shape among them.
 
         Args:
             island: which one.
             children: this generation's valid ones, without those whose code the run had before.
             family: members descended from the same seed.
-            share: largest share of the island one family may hold while others have members, so that a
-                seed which is slow only at its default parameters is not lost at once.
+            niches: how many families within reach keep their best member whatever the others do, the fastest
+                first, so that a seed which is slow only at its default parameters is not lost.
         """
-        most = max(1, math.ceil(self._size * share))
         ranked = self._distinct([*self.islands[island], *children])
-        first = self._specialists(ranked)[: self._size // 2]
-        held = Counter(family(member.n) for member in first)
-        rest: list[Member] = []
-        for member in (member for member in ranked if member not in first):
-            held[family(member.n)] += 1
-            (first if held[family(member.n)] <= most else rest).append(member)
+        champions = {family(member.n): member for member in reversed(ranked)}  # the fastest of each stays
+        kept = self._near(self._distinct(list(champions.values())))[:niches]
+        first = list(dict.fromkeys([*kept, *self._specialists(ranked)]))[: max(niches, self._size // 2)]
+        rest = [member for member in ranked if member not in first]
         self.islands[island] = self._distinct((first + rest)[: self._size])
         self.hall.update(self._distinct(children))
 
@@ -250,12 +271,23 @@ class Population:
         best = [min(ranked, key=lambda member: member.shape_us[shape]) for shape in shapes]
         return list(dict.fromkeys([*ranked[:1], *best]))
 
-    def migrate(self) -> None:
-        """Ring migration: each island's best replaces the next one's worst; no object is in two islands."""
+    def migrate(self, family: Callable[[int], Hashable] = lambda n: n) -> None:
+        """Ring migration: each island's best replaces a slow one of the next; no object is in two islands.
+
+        Args:
+            family: members descended from the same seed; the best of each stays, while there are others.
+        """
+
+        def replaceable(members: list[Member], k: int) -> list[Member]:
+            ranked = self._distinct(members)
+            champions = {family(member.n): member for member in reversed(ranked)}
+            others = [member for member in ranked if champions[family(member.n)] is not member]
+            return (others or ranked)[-k:]
+
         if len(self.islands) < 2 or min(len(members) for members in self.islands) < 2:
             return
         fresh = [[self.toolbox.clone(member) for member in members] for members in self.islands]
-        self.toolbox.migrate(fresh)  # puts one object into two islands: hence the second clone
+        self.toolbox.migrate(fresh, replacement=replaceable)  # puts one object into two islands: hence the second clone
         self.islands = [self._distinct([self.toolbox.clone(member) for member in members]) for members in fresh]
 
     def remove(self, n: int) -> None:

@@ -23,6 +23,10 @@ from mutations.operator import Plan
 MIGRATION_EVERY = 2
 """Generations between ring migrations: islands diverge for two, then share their best."""
 
+SPREAD = 0.5
+"""Share of the children whose parent's family is drawn first, in proportion to its speed: a family that improves fast
+at first may have little left to gain, and one that begins slowly much."""
+
 INSPIRATIONS = 2
 """Members of the hall of fame a child's operator may look at besides its parents: the best, then the best of
 another family."""
@@ -91,6 +95,7 @@ class Search:
         self._plans: dict[int, Plan] = {}
         self._untold: list[int] = []
         self._truncated = False
+        self._cut: list[Plan] = []
         self._asked = 0
         self._refilled = False
         self._outcomes: dict[int, Outcome | None] = {}
@@ -157,8 +162,9 @@ class Search:
         self._refilled = False
         self._favour = favour or {}
         plans = self._seed_plans() if self._generation == 0 else self._child_plans(injected, narrow)
+        self._cut = []
         if limit is not None and limit < len(plans):
-            plans = plans[:limit]
+            plans, self._cut = plans[:limit], plans[limit:]
             self._truncated = True
         self._plans |= {plan.n: plan for plan in plans}
         self._untold = [plan.n for plan in plans]
@@ -171,7 +177,9 @@ class Search:
         """Plan more children of this generation, in place of plans whose operators refused.
 
         Only operators with one parent get these places: the others have just shown that the parents have
-        nothing new to exchange. A generation of refused plans only would waste what budget allows it.
+        nothing new to exchange. A generation of refused plans only would waste what budget allows it. Where the
+        generation was cut short, the places go first to the plans that were cut off: a run that goes on with a larger
+        budget has them under the same numbers.
 
         Args:
             refused: how many places are free.
@@ -183,9 +191,11 @@ class Search:
             raise OrderError(f"refill({refused}) belongs between ask() and the first tell(), once")
         self._refilled = True
         only = frozenset(name for name, share in self.settings.operators.items() if share.arity == 1)
-        if self._generation == 0 or refused < 1 or not only:
+        if self._generation == 0 or refused < 1:
             return ()
-        plans = self._children(refused, only, again=1, first=len(self._plans))
+        plans = self._cut[:refused]
+        if len(plans) < refused and only:
+            plans += self._children(refused - len(plans), only, again=1, first=len(self._plans) + len(plans))
         self._plans |= {plan.n: plan for plan in plans}
         self._untold += [plan.n for plan in plans]
         return tuple(plans)
@@ -259,7 +269,15 @@ class Search:
         varied = {}
         for home, share in counts.items():
             varied[home] = self._population.vary(
-                self._generation, home, share, only, again, favour=self._favour, failed=self._failed
+                self._generation,
+                home,
+                share,
+                only,
+                again,
+                family=self._families.__getitem__,
+                spread=SPREAD,
+                favour=self._favour,
+                failed=self._failed,
             )
             taken = {variation.parents[0] for variation in varied[home]}
             self._failed = [n for n in self._failed if n not in taken]
@@ -312,12 +330,11 @@ class Search:
         if self._generation == 0:
             population.start([member for members in fresh.values() for member in members])
             return
-        # One family may fill half an island at first, all of it later: exploration, then exploitation.
-        share = 1.0 - 0.5 ** (1.0 + self._generation / 2.0)
+        niches = self.settings.island_size // 2
         for island in range(self.settings.islands):
-            population.survive(island, fresh.get(island, []), self._families.__getitem__, share)
+            population.survive(island, fresh.get(island, []), self._families.__getitem__, niches)
         if self._generation % MIGRATION_EVERY == 0:
-            population.migrate()
+            population.migrate(self._families.__getitem__)
 
     def _record(self, judged: int, spread: Spread | None, valid: int) -> None:
         best = self.best()

@@ -139,6 +139,7 @@ class Session:
             self.archive.add_outcome(self.run_id, n, outcome, reused_from)
         judged = Judged(candidate, outcome, reused_from)
         self.judged[n] = judged
+        self.ledger.judged(judged)
         if reused_from is None and outcome.code_key is not None:
             self._codes.setdefault(outcome.code_key, n)
         self.budget.settle("evaluations", 1, 1 if reused_from is None and not foreign else 0)

@@ -17,6 +17,7 @@ OPERATORS: Mapping[str, str] = {
     "llm_translate": "mutations.llm.operators:LlmTranslate",
     "rewrite": "mutations.rewrite.operator:Rewrite",
     "splice": "mutations.splice:Splice",
+    "surrogate": "mutations.surrogate:Surrogate",
     "tune": "mutations.tune:Tune",
 }
 """Name in an experiment's `[operators]` -> "module:Class"; adding an operator is one line here."""

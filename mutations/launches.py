@@ -74,6 +74,19 @@ def live_params(kernel: Kernel, task: Task, gpu: Gpu, shapes: tuple[Names, ...])
     return tuple(name for name in kernel.header.params if name in alive or name not in mentioned)
 
 
+def serving(kernel: Kernel, task: Task, gpu: Gpu, shape: Names) -> tuple[tuple[int, ...], frozenset[str]]:
+    """What serves a shape: places of the launches that run there, and the params that shape what they do.
+
+    Unlike those of `live_params`, a param that only chooses between launches is not among them.
+    """
+    names = names_at(kernel, task, shape, gpu)
+    active = list(active_launches(kernel, names))
+    mentioned = set().union(*(_shaping_names(launch) | launch.when.names for launch in kernel.header.launches))
+    shaping = set().union(*(_shaping_names(launch) for launch in active))
+    places = tuple(n for n, launch in enumerate(kernel.header.launches) if launch in active)
+    return places, frozenset(name for name in kernel.header.params if name in shaping or name not in mentioned)
+
+
 def _switches(kernel: Kernel, launch: Launch, name: str, names: Names) -> bool:
     """True if some value of the param starts or stops the launch."""
     try:

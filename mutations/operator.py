@@ -76,10 +76,16 @@ class Judged:
 
 
 class Ledger(Protocol):
-    """What earlier children of the same parents were (implemented by evo)."""
+    """What the run has made and seen so far (implemented by evo)."""
 
     def tried(self, kernel_id: str) -> bool:
         """True if this exact kernel (source + params) is already part of the run."""
+
+    def timed(self) -> Sequence[Judged]:
+        """Candidates of earlier generations that were right and timed at every shape, in order of n."""
+
+    def pending(self) -> Sequence[Candidate]:
+        """Candidates without a verdict yet, in order of n."""
 
 
 class Library(Protocol):

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from numpy.random import Generator
 
 from fitness.kernel import Kernel, KernelError, Param, parse_kernel
-from mutations.launches import launchable
+from fitness.outcome import Timed
+from mutations.launches import launchable, live_params
 from mutations.operator import Context, Judged, Proposal, Refusal
 from mutations.regions import Region, regions, replace_region
 
@@ -31,10 +34,13 @@ class _Difference:
 
 
 class Splice:
-    """Takes its first parent and, of what the second one has differently, a random half.
+    """Takes its first parent and, of what the second one has differently, what serves the second one well.
 
-    Params cross over where both parents know them and the first one's list has the value. Regions cross
-    over where name and interface are equal; the params, constraints and includes a region needs come along.
+    Params cross over where both parents know them and the first one's list has the value. Kernels often serve
+    one shape with some params and the next shape with others, so the first child of two parents has every param
+    from the parent that is faster where the param matters: the best of both where shapes share no param. The next
+    ones take a random half. Regions cross over where name and interface are equal; the params, constraints and
+    includes a region needs come along.
     """
 
     name = "splice"
@@ -46,9 +52,8 @@ class Splice:
         difference = _difference(first, second)
         if not difference.params and not difference.regions:
             return Refusal("the parents share no region or param in which they differ")
-        for _ in range(_DRAWS):
-            params = _half(difference.params, context.rng)
-            taken = _half(difference.regions, context.rng)
+        best_of_both = _strengths(parents, difference.params, context)
+        for params, taken in itertools.chain([(best_of_both, {})], _halves(difference, context.rng)):
             child = _child(first, second, params, taken)
             if child is None or child in (first, second) or context.ledger.tried(child.id):
                 continue
@@ -83,6 +88,25 @@ def _rules(kernel: Kernel) -> tuple[object, ...]:
     return kernel.header.atomics, kernel.header.options, kernel.header.align
 
 
+def _strengths(parents: Sequence[Judged], values: Mapping[str, int], context: Context) -> dict[str, int]:
+    """Of the second parent's values, those of params that matter, by time, at shapes where it is the faster one."""
+    first, second = (parent.outcome for parent in parents)
+    if not isinstance(first, Timed) or not isinstance(second, Timed):
+        return {}
+    lead = dict.fromkeys(values, 0.0)  # log of first time / second time, summed over the shapes a param matters at
+    for ours, theirs in zip(first.timings, second.timings, strict=False):
+        live = live_params(parents[0].candidate.kernel, context.task, context.target, (ours.shape,))
+        for name in lead.keys() & set(live):
+            lead[name] += math.log(ours.time_us / theirs.time_us)
+    return {name: value for name, value in values.items() if lead[name] > 0}
+
+
+def _halves(difference: _Difference, rng: Generator) -> Iterator[tuple[dict[str, int], dict[str, Region]]]:
+    """Random halves of what differs, a bounded number of them."""
+    for _ in range(_DRAWS):
+        yield _half(difference.params, rng), _half(difference.regions, rng)
+
+
 def _half(items: Mapping[str, T], rng: Generator) -> dict[str, T]:
     """Each item with probability one half; always as many draws, whatever they give."""
     return {name: item for (name, item), coin in zip(items.items(), rng.random(len(items)), strict=True) if coin < 0.5}
@@ -90,15 +114,16 @@ def _half(items: Mapping[str, T], rng: Generator) -> dict[str, T]:
 
 def _child(first: Kernel, second: Kernel, params: Mapping[str, int], taken: Mapping[str, Region]) -> Kernel | None:
     """The first parent with these params and regions of the second; None if they do not fit together."""
+    if not taken:
+        return first.with_params(params) if first.feasible({**first.params, **params}) else None
     source = first.source
     for name, region in taken.items():
         source = replace_region(source, name, region.text)
     needed = _needed(first, second, taken)
     try:
-        if taken:
-            source = _merge_header(source, first, second, needed)
-            source = _merge_includes(source, second.source)
-            source = _drop_unused(source, first)
+        source = _merge_header(source, first, second, needed)
+        source = _merge_includes(source, second.source)
+        source = _drop_unused(source, first)
         known = parse_kernel(source).header.params
         values = {**{name: second.params[name] for name in needed}, **first.params, **params}
         return parse_kernel(source, params={name: value for name, value in values.items() if name in known})

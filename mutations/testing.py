@@ -22,14 +22,26 @@ from mutations.operator import Candidate, Context, Judged, Operator, Plan, Propo
 
 
 class KnownKernels:
-    """A `Ledger` that knows a given set of kernel ids."""
+    """A `Ledger` of given kernel ids, verdicts, and candidates without a verdict."""
 
-    def __init__(self, ids: Collection[str] = ()) -> None:
-        self.ids = set(ids)
+    def __init__(
+        self, ids: Collection[str] = (), judged: Sequence[Judged] = (), pending: Sequence[Candidate] = ()
+    ) -> None:
+        self.ids = {*ids, *(one.candidate.kernel.id for one in judged), *(one.kernel.id for one in pending)}
+        self._judged = tuple(judged)
+        self._pending = tuple(pending)
 
     def tried(self, kernel_id: str) -> bool:
         """True if the id is among those given."""
         return kernel_id in self.ids
+
+    def timed(self) -> Sequence[Judged]:
+        """The verdicts given."""
+        return self._judged
+
+    def pending(self) -> Sequence[Candidate]:
+        """The candidates given."""
+        return self._pending
 
 
 class EmptyLibrary:
@@ -65,14 +77,22 @@ def nm24_task() -> Task:
     )
 
 
-def context(task: Task, *, seed: int = 0, tried: Collection[str] = (), gpu: str = "H200") -> Context:
-    """A context whose ledger knows the kernels `tried` and whose library is empty."""
+def context(
+    task: Task,
+    *,
+    seed: int = 0,
+    tried: Collection[str] = (),
+    seen: Sequence[Judged] = (),
+    pending: Sequence[Candidate] = (),
+    gpu: str = "H200",
+) -> Context:
+    """A context whose ledger knows the kernels `tried`, `seen` and `pending`, and whose library is empty."""
     return Context(
         task=task,
         target=fitness.gpu.load(gpu),
         rng=np.random.default_rng(seed),
         inspirations=(),
-        ledger=KnownKernels(tried),
+        ledger=KnownKernels(tried, seen, pending),
         library=EmptyLibrary(),
         recorder=Events(),
     )

@@ -11,8 +11,9 @@ from numpy.random import Generator
 
 from fitness.kernel import Kernel
 from fitness.outcome import Timed, Timing
+from fitness.shapes import Shape
 from fitness.task import Task
-from mutations.launches import launchable, live_params
+from mutations.launches import launchable, live_params, serving
 from mutations.operator import Context, Judged, Proposal, Refusal
 
 _DRAWS: Final = 64  # random proposals before the neighbourhood is listed
@@ -46,20 +47,28 @@ class Tune:
         if focus is not None:
             names = live_params(kernel, context.task, context.target, (focus.shape,)) or everywhere
         for params in itertools.chain(_draws(kernel, names, context.rng), _listed(kernel, everywhere, context.rng)):
-            child = _child(kernel, params, context)
+            child = child_of(kernel, params, context)
             if child is not None:
                 return Proposal(child, _reason(kernel, child, focus))
         return Refusal("every feasible change of one to three params has already been tried in this run")
 
 
-def _child(kernel: Kernel, params: Params, context: Context) -> Kernel | None:
-    """The kernel at `params`, or None if it is infeasible, unfit for the task or card, or not new."""
+def child_of(kernel: Kernel, params: Params, context: Context) -> Kernel | None:
+    """The kernel at `params`, or None if it is infeasible, unfit for the task or card, or part of the run."""
     if params == kernel.params or not kernel.feasible(params):
         return None
     child = kernel.with_params(params)
+    if all(_serve_alike(kernel, child, shape, context) for shape in context.task.shapes):
+        return None
     if context.ledger.tried(child.id) or not launchable(child, context.task, context.target):
         return None
     return None if _header_depends(kernel) and _unfit(child, context.task) else child
+
+
+def _serve_alike(kernel: Kernel, child: Kernel, shape: Shape, context: Context) -> bool:
+    """True if a child differs in nothing that matters at a shape."""
+    ours, theirs = (serving(one, context.task, context.target, shape) for one in (kernel, child))
+    return ours == theirs and all(kernel.params[name] == child.params[name] for name in ours[1])
 
 
 def _header_depends(kernel: Kernel) -> bool:
@@ -89,24 +98,28 @@ def _focus(parent: Judged, rng: Generator) -> Timing | None:
 
 def _draws(kernel: Kernel, names: Sequence[str], rng: Generator) -> Iterator[dict[str, int]]:
     """Random children: few params, near values."""
-    tunable = [name for name in names if len(kernel.header.params[name].values) > 1]
-    if not tunable:
+    if not any(len(kernel.header.params[name].values) > 1 for name in names):
         return
     for _ in range(_DRAWS):
-        count = min(1 + int(rng.choice(len(_CHANGES), p=_CHANGES)), len(tunable))
-        chosen = rng.choice(len(tunable), size=count, replace=False)
-        changes = {tunable[i]: _move(kernel, tunable[i], rng) for i in chosen}
-        yield {**kernel.params, **changes}
+        yield moves(kernel, kernel.params, names, rng)
 
 
-def _move(kernel: Kernel, name: str, rng: Generator) -> int:
+def moves(kernel: Kernel, start: Params, names: Sequence[str], rng: Generator) -> dict[str, int]:
+    """`start` with one to three of `names` at other values of the kernel's lists, mostly the next up or down."""
+    tunable = [name for name in names if len(kernel.header.params[name].values) > 1]
+    count = min(1 + int(rng.choice(len(_CHANGES), p=_CHANGES)), len(tunable))
+    chosen = rng.choice(len(tunable), size=count, replace=False)
+    return {**start, **{tunable[i]: _move(kernel, start, tunable[i], rng) for i in chosen}}
+
+
+def _move(kernel: Kernel, start: Params, name: str, rng: Generator) -> int:
     """Another value of a param: usually a neighbour in the ordered list."""
     values = sorted(kernel.header.params[name].values)
-    here = values.index(kernel.params[name])
+    here = values.index(start[name])
     if rng.random() < _STEP:
         near = [i for i in (here - 1, here + 1) if 0 <= i < len(values)]
         return values[near[int(rng.integers(len(near)))]]
-    far = [value for value in values if value != kernel.params[name]]
+    far = [value for value in values if value != start[name]]
     return far[int(rng.integers(len(far)))]
 
 

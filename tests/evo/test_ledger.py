@@ -3,8 +3,8 @@ from __future__ import annotations
 from evo.archive import Archive, RunRecord
 from evo.ledger import ArchiveLibrary, RunLedger, RunRecorder
 from evo.observer import Confirmation
-from fitness.outcome import Gate, Timed
-from mutations.operator import Candidate, Plan
+from fitness.outcome import Gate, Rejected, Timed
+from mutations.operator import Candidate, Judged, Plan
 from tests.evo import fakes
 
 TASK = fakes.experiment().checked_task
@@ -20,6 +20,17 @@ def test_the_first_of_a_kernel_stays() -> None:
     assert ledger.tried(fakes.kernel(A=2).id)
     assert not ledger.tried(fakes.kernel(A=4).id)
     assert ledger.first("x") is None
+
+
+def test_candidates_are_pending_until_judged_whatever_the_order() -> None:
+    ledger = RunLedger([candidate(0), candidate(1, A=2), candidate(2, A=4)])
+    assert [one.plan.n for one in ledger.pending()] == [0, 1, 2]
+    right = Timed(Gate.TIMING, timings=fakes.timings(fakes.kernel(), TASK))
+    ledger.judged(Judged(candidate(2, A=4), right))
+    ledger.judged(Judged(candidate(1, A=2), Rejected(Gate.PARSE)))
+    ledger.judged(Judged(candidate(0), right))
+    assert [one.candidate.plan.n for one in ledger.timed()] == [0, 2]
+    assert ledger.pending() == ()
 
 
 def run_with(archive: Archive, verdicts: dict[int, str], **changes: object) -> str:

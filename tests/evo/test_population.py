@@ -55,7 +55,7 @@ def test_trap_the_hall_of_fame_needs_equality() -> None:
     crowd.start(members(5.0, 4.0))
     crowd.start(members(5.0, 4.0))
     assert [m.n for m in crowd.hall] == [1, 0]
-    crowd.survive(0, [Member(n, 1.0 + n / 10) for n in range(2, 6)], lambda n: n, 1.0)
+    crowd.survive(0, [Member(n, 1.0 + n / 10) for n in range(2, 6)], lambda n: n)
     assert [m.n for m in crowd.hall] == [2, 3, 4]
 
 
@@ -92,6 +92,13 @@ def test_trap_migration_aliases_one_object_in_two_islands() -> None:
         assert best_of_previous in [m.n for m in island]
         assert 10 * i in [m.n for m in island]  # its own best stays
         assert 10 * i + 2 not in [m.n for m in island]  # its worst made room
+
+
+def test_migration_spares_the_best_of_a_family() -> None:
+    crowd = population(islands=2)
+    crowd.islands = [[Member(10 * i + j, 1.0 + i + j) for j in range(3)] for i in range(2)]
+    crowd.migrate(lambda n: "slow" if n == 12 else "fast")
+    assert [m.n for m in crowd.islands[1]] == [0, 10, 12]  # 11 made room, not the slower 12
 
 
 def test_migration_of_what_is_there_already_keeps_numbers_unique() -> None:
@@ -169,7 +176,7 @@ def test_only_narrows_the_operators() -> None:
 def test_survivors_are_the_best_of_parents_and_children() -> None:
     crowd = population(islands=1, size=3)
     crowd.start(members(5.0, 4.0))
-    crowd.survive(0, [Member(2, 6.0), Member(3, 3.0), Member(4, 4.5)], lambda _n: 0, 1.0)
+    crowd.survive(0, [Member(2, 6.0), Member(3, 3.0), Member(4, 4.5)], lambda _n: 0)
     assert [m.n for m in crowd.islands[0]] == [3, 1, 4]
 
 
@@ -178,7 +185,7 @@ def test_specialists_survive_and_are_partners() -> None:
     crowd.start([Member(0, 10.0, (10.0, 10.0)), Member(1, 11.0, (11.0, 11.0))])
     children = [Member(n, 10.0 + n / 10, (9.0 + n, 9.5)) for n in range(2, 8)]
     specialist = Member(8, 20.0, (2.0, 200.0))
-    crowd.survive(0, [*children, specialist], lambda _n: 0, 1.0)
+    crowd.survive(0, [*children, specialist], lambda _n: 0)
     assert 8 in [m.n for m in crowd.islands[0]]
     assert crowd.islands[0][0].n == 0
     assert specialist.shape_us == (2.0, 200.0)
@@ -186,14 +193,26 @@ def test_specialists_survive_and_are_partners() -> None:
     assert partners[8] > 0.2 * partners.total()
 
 
-def test_a_family_may_not_fill_an_island_at_once() -> None:
+def test_the_best_of_a_slower_family_lives_on_while_it_is_within_reach() -> None:
     crowd = population(islands=1, size=4)
-    crowd.start([Member(0, 9.0), Member(1, 1.0)])
-    children = [Member(n, 1.0 + n / 10) for n in range(2, 8)]
-    crowd.survive(0, children, lambda n: min(n, 1), 0.5)
-    assert [m.n for m in crowd.islands[0]] == [1, 2, 3, 0]
-    crowd.survive(0, [], lambda n: min(n, 1), 1.0)
-    assert 0 in [m.n for m in crowd.islands[0]]
+    crowd.start([Member(0, 2.0), Member(1, 1.9), Member(2, 1.0)])
+    children = [Member(n, 1.0 + n / 100) for n in range(3, 9)]  # all of the family of member 2
+    crowd.survive(0, children, lambda n: min(n, 2), niches=2)
+    assert [m.n for m in crowd.islands[0]] == [2, 3, 4, 1]
+    crowd.survive(0, [Member(9, 0.5)], lambda n: 1 if n == 1 else 2, niches=2)
+    assert [m.n for m in crowd.islands[0]] == [9, 2, 3, 4]
+
+
+def test_a_slower_family_breeds_in_proportion_to_its_speed() -> None:
+    crowd = population(islands=1, size=6)
+    crowd.start([Member(0, 2.0), *(Member(n, 1.0 + n / 100) for n in range(1, 6))])
+
+    def parents(spread: float) -> Counter[int]:
+        decided = (d for g in range(300) for d in crowd.vary(g, 0, 1, family=lambda n: min(n, 1), spread=spread))
+        return Counter(d.parents[0] for d in decided)
+
+    assert parents(0.0)[0] < 10  # the slowest of six in tournaments of three: one in 216
+    assert 70 < parents(1.0)[0] < 130  # half as fast as the other family: a third
 
 
 def test_equal_times_are_ordered_by_number() -> None:

@@ -128,6 +128,16 @@ def test_a_generation_cut_short_is_a_prefix_and_the_last() -> None:
     assert cut.end == "evaluations"
 
 
+def test_places_in_a_generation_cut_short_go_to_what_was_cut_off() -> None:
+    whole, cut = make(), make()
+    for search in (whole, cut):
+        for plan in search.ask():
+            search.tell(plan.n, by_number(plan))
+    plans = whole.ask()
+    cut.ask(limit=5)
+    assert cut.refill(2) == plans[5:7]
+
+
 def test_places_of_refused_plans_are_filled_once() -> None:
     search = make(seeds=2, generations=2)
     for plan in search.ask():

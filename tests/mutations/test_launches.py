@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fitness.gpu
-from mutations.launches import active_launches, launchable, live_params, names_at
+from mutations.launches import active_launches, launchable, live_params, names_at, serving
 from mutations.testing import nm24_task, seed_kernel
 
 TASK = nm24_task()
@@ -28,6 +28,15 @@ def test_params_are_live_where_their_launch_runs() -> None:
     assert "S_BM" not in large
     assert "SMALL_N" in small
     assert "SMALL_N" in large
+
+
+def test_a_param_that_only_chooses_the_launch_does_not_shape_it() -> None:
+    kernel = seed_kernel("spmm/nm24_mma_sp").with_params({"SMALL_N": 32})
+    small, large = (serving(kernel, TASK, H200, shape) for shape in TASK.shapes)
+    assert small[0] != large[0]
+    assert {"S_BM"} <= small[1] and not {"BM", "SMALL_N"} & small[1]  # noqa: PT018
+    assert {"BM"} <= large[1] and not {"S_BM", "SMALL_N"} & large[1]  # noqa: PT018
+    assert serving(kernel.with_params({"SMALL_N": 64}), TASK, H200, TASK.shapes[0]) == small
 
 
 def test_params_only_the_code_mentions_are_always_live() -> None:

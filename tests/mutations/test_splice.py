@@ -9,7 +9,7 @@ from fitness.task import Task
 from mutations.operator import Operator, Proposal, Refusal
 from mutations.regions import regions
 from mutations.splice import Splice
-from mutations.testing import OperatorContract, context, judged, nm24_task, seed_kernel
+from mutations.testing import OperatorContract, context, judged, nm24_task, seed_kernel, timed
 
 
 class TestSpliceKeepsTheContract(OperatorContract):
@@ -37,6 +37,24 @@ def test_siblings_exchange_params_only(task: Task) -> None:
             assert value in (first.params[name], second.params[name])
         found.add(tuple(child.kernel.params.values()))
     assert len(found) == 6  # 2 ** 3, less the two parents
+
+
+def test_the_first_child_has_each_param_from_the_parent_that_is_faster_where_it_matters(task: Task) -> None:
+    first = seed_kernel("spmm/nm24_mma_sp").with_params({"STAGES": 3, "S_STAGES": 3, "BK": 64})
+    second = first.with_params({"STAGES": 4, "BK": 128, "S_STAGES": 4})
+    fast_small, fast_large = timed(task, (8.0, 40.0)), timed(task, (9.0, 30.0))
+    parents = [judged(first, 3, fast_small), judged(second, 8, fast_large)]
+    for one, two in (parents, reversed(parents)):
+        for seed in range(5):
+            child = Splice().propose([one, two], context(task, seed=seed))
+            assert isinstance(child, Proposal)
+            assert {name: child.kernel.params[name] for name in ("STAGES", "BK", "S_STAGES")} == {
+                "STAGES": 4, "BK": 128, "S_STAGES": 3,
+            }  # fmt: skip
+            # Known already: a random half then.
+            again = Splice().propose([one, two], context(task, seed=seed, tried=[child.kernel.id]))
+            assert isinstance(again, Proposal)
+            assert again.kernel != child.kernel
 
 
 def test_seeds_exchange_regions_and_bring_what_they_need(task: Task) -> None:

@@ -1,0 +1,237 @@
+"""The `surrogate` operator: params where a model of the times seen so far expects, or hopes for, a faster kernel.
+
+Surrogate-assisted evolution. For each timed shape a Gaussian process (Rasmussen and Williams, Gaussian Processes for
+Machine Learning, 2006, chapters 2 and 5) is fitted to the logarithm of the times of the run's candidates. The child
+is the member of a pool of mutants and crossovers with the largest expected improvement on the best (Jones, Schonlau and
+Welch, Journal of Global Optimization 13, 1998). Children whose times are not known yet count as if they took what is
+expected of them, so that those of one generation look in different places (Ginsbourger, Le Riche and Carraro, 2010).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
+from scipy.stats import norm
+
+from fitness.kernel import Kernel
+from fitness.outcome import Timed
+from fitness.shapes import Shape
+from mutations.launches import serving
+from mutations.operator import Context, Judged, Proposal, Refusal
+from mutations.tune import Params, child_of, moves
+
+FEWEST: Final = 4
+"""Timed kernels with the parent's params below which nothing is expected yet: any mutant will do."""
+
+LATEST: Final = 256
+"""Timed kernels the model looks at, the latest ones: its cost grows with their number cubed."""
+
+_POOL: Final = 256  # mutants and crossovers a child is chosen from
+_ELITE: Final = 8  # fastest kernels that the parent is crossed with
+_MARGIN: Final = 0.05  # mean of the improvement (of log time) a child must hope to exceed: bold ones among careful ones
+_NOISE: Final = 1e-3  # of the variance: what params do not explain
+_KIN: Final = 0.8  # correlation of two sources with the same params, at equal params
+_LENGTHS: Final = (1.5, 3.0, 6.0)  # steps in a param's list over which times stay alike
+_SHARES: Final = (0.3, 0.7, 0.95)  # of the variance that is a sum over params, the rest their interplay
+
+Matrix = NDArray[np.float64]
+
+
+class Surrogate:
+    """Changes params of its parent to what a model of all times so far finds most promising.
+
+    Where the run has timed fewer than `FEWEST` kernels with the parent's params, the child is a random mutant.
+    """
+
+    name = "surrogate"
+    arity = 1
+
+    def propose(self, parents: Sequence[Judged], context: Context) -> Proposal | Refusal:
+        """One child of one parent, or a refusal if it has no params or every mutant of the pool is known."""
+        (parent,) = parents
+        kernel = parent.candidate.kernel
+        if not any(len(param.values) > 1 for param in kernel.header.params.values()):
+            return Refusal("the parent has no param with a second value")
+        seen = _kin(kernel, context)
+        pool = list(_pool(kernel, seen, context))
+        if not pool:
+            return Refusal("every mutant and crossover drawn is infeasible or has already been tried in this run")
+        if len(seen) < FEWEST:
+            child = pool[0]
+            return Proposal(child, f"{_changes(kernel, child)}; too few times yet to expect anything of them")
+        pending = [one.kernel for one in context.ledger.pending() if _same_params(one.kernel, kernel)]
+        expected = _expect(seen, pending, pool, context)
+        # Rounded, so that the last bits of a linear algebra library decide nothing.
+        margin = _MARGIN * float(context.rng.exponential())
+        best = int(np.argmax(np.round(_improvement(seen, expected, margin), 9)))
+        child, us, width = pool[best], math.exp(expected.mean[best]), 100 * math.sqrt(expected.variance[best])
+        belief = f"{us:.3g} us +-{width:.0f} % expected after {len(seen)} times"
+        return Proposal(child, f"{_changes(kernel, child)}; {belief}")
+
+
+@dataclass(frozen=True)
+class _Expected:
+    """What a model expects of every kernel of a pool: log of us, mean over the shapes, and its variance."""
+
+    mean: Matrix
+    variance: Matrix
+
+
+def _kin(kernel: Kernel, context: Context) -> list[Judged]:
+    """Timed kernels of the run with the same params, the latest `LATEST`."""
+    shapes = len(context.task.shapes)
+    timed = (one for one in context.ledger.timed() if len(_times(one)) == shapes)
+    return [one for one in timed if _same_params(one.candidate.kernel, kernel)][-LATEST:]
+
+
+def _same_params(one: Kernel, other: Kernel) -> bool:
+    return one.header.params == other.header.params
+
+
+def _improvement(seen: Sequence[Judged], expected: _Expected, margin: float) -> Matrix:
+    """Expected improvement, beyond a margin, on the fastest kernel seen, in the logarithm of the mean time."""
+    fastest = min(float(np.mean(np.log(_times(one)))) for one in seen) - margin
+    deviation = np.sqrt(expected.variance) + 1e-9
+    better = (fastest - expected.mean) / deviation
+    return np.asarray(deviation * (better * norm.cdf(better) + norm.pdf(better)), np.float64)
+
+
+def _times(one: Judged) -> tuple[float, ...]:
+    return tuple(timing.time_us for timing in one.outcome.timings) if isinstance(one.outcome, Timed) else ()
+
+
+def _pool(kernel: Kernel, seen: Sequence[Judged], context: Context) -> Iterator[Kernel]:
+    """Children the run does not have: mutants of the parent, and what it gives crossed with the fastest."""
+    known = set()
+    for params in _draws(kernel, _elite(seen), context.rng):
+        key = tuple(params.values())
+        if key in known:
+            continue
+        known.add(key)
+        child = child_of(kernel, params, context)
+        if child is not None:
+            yield child
+
+
+def _draws(kernel: Kernel, elite: Sequence[Params], rng: Generator) -> Iterator[Params]:
+    names = list(kernel.header.params)
+    for n in range(_POOL):
+        start = dict(kernel.params)
+        if elite and n % 3:
+            other = elite[int(rng.integers(len(elite)))]
+            coins = rng.random(len(names)) < 0.5
+            crossed = {name: other[name] for name, coin in zip(names, coins, strict=True) if coin}
+            start |= {name: value for name, value in crossed.items() if value in kernel.header.params[name].values}
+        yield start if elite and n % 3 == 1 else moves(kernel, start, names, rng)
+
+
+def _elite(seen: Sequence[Judged]) -> list[Params]:
+    """Params of the fastest, over all shapes and at each."""
+    if not seen:
+        return []
+    times = np.log([_times(one) for one in seen])
+    ranks = [np.argsort(times.mean(axis=1), kind="stable")]
+    ranks += [np.argsort(times[:, shape], kind="stable") for shape in range(times.shape[1])]
+    order = dict.fromkeys(int(n) for place in range(_ELITE) for rank in ranks for n in rank[place : place + 1])
+    return [seen[n].candidate.kernel.params for n in list(order)[:_ELITE]]
+
+
+def _expect(seen: Sequence[Judged], pending: Sequence[Kernel], pool: Sequence[Kernel], context: Context) -> _Expected:
+    """The mean over the shapes of one Gaussian process each."""
+    kernels = [*(one.candidate.kernel for one in seen), *pending, *pool]
+    shapes = context.task.shapes
+    mean, variance = np.zeros(len(pool)), np.zeros(len(pool))
+    for place, shape in enumerate(shapes):
+        times = np.log([_times(one)[place] for one in seen])
+        one = _process(times, len(pending), _features(kernels, shape, context))
+        mean += one.mean / len(shapes)
+        variance += one.variance / len(shapes) ** 2
+    return _Expected(mean, variance)
+
+
+@dataclass(frozen=True)
+class _Features:
+    """What a model sees of kernels at a shape.
+
+    Attributes:
+        ranks: (kernels, params) places of the values in the params' sorted lists; -1 where a param does not matter.
+        launches: (kernels,) equal for kernels that the same launches serve; others have nothing in common.
+        sources: (kernels,) equal for the same source; others with the same params are kin.
+    """
+
+    ranks: Matrix
+    launches: NDArray[np.int64]
+    sources: NDArray[np.int64]
+
+    def __getitem__(self, part: slice) -> _Features:
+        return _Features(self.ranks[part], self.launches[part], self.sources[part])
+
+
+def _features(kernels: Sequence[Kernel], shape: Shape, context: Context) -> _Features:
+    params = kernels[0].header.params
+    places = {name: {value: i for i, value in enumerate(sorted(param.values))} for name, param in params.items()}
+    ranks = np.full((len(kernels), len(places)), -1.0)
+    launches: dict[object, int] = {}
+    sources: dict[str, int] = {}
+    labels = np.zeros((2, len(kernels)), np.int64)
+    for n, kernel in enumerate(kernels):
+        served_by, live = serving(kernel, context.task, context.target, shape)
+        ranks[n] = [place[kernel.params[name]] if name in live else -1 for name, place in places.items()]
+        labels[:, n] = (
+            launches.setdefault(served_by, len(launches)),
+            sources.setdefault(kernel.source, len(sources)),
+        )
+    return _Features(ranks, labels[0], labels[1])
+
+
+def _covariance(ours: _Features, theirs: _Features, length: float, share: float) -> Matrix:
+    """Prior covariance, in units of the variance: a sum over params and a product over params, mixed."""
+    near = np.exp(np.abs(ours.ranks[:, None, :] - theirs.ranks[None, :, :]) / -length)
+    same_source = ours.sources[:, None] == theirs.sources[None, :]
+    alike = (ours.launches[:, None] == theirs.launches[None, :]) * np.where(same_source, 1.0, _KIN)
+    return np.asarray(alike * (share * near.mean(axis=2) + (1 - share) * near.prod(axis=2)), np.float64)
+
+
+def _process(times: Matrix, pending: int, features: _Features) -> _Expected:
+    """A Gaussian process through log times, by the likeliest of a few priors, evaluated on the pool.
+
+    Args:
+        times: (n,) log times of the first n kernels.
+        pending: how many come next, whose times are as expected: they lower the variance and nothing else.
+        features: of the n timed kernels, the pending ones and the pool.
+    """
+    n, known = len(times), len(times) + pending
+    level, spread = float(times.mean()), max(float(times.std()), 1e-3)
+    y = (times - level) / spread
+    likeliest, chosen, weights = -math.inf, (0.0, 0.0), y
+    for prior in itertools.product(_LENGTHS, _SHARES):
+        factor = _factor(_covariance(features[:n], features[:n], *prior))
+        solved = cho_solve(factor, y)
+        likelihood = -0.5 * float(y @ solved) - float(np.log(np.diag(factor[0])).sum())
+        if likelihood > likeliest:
+            likeliest, chosen, weights = likelihood, prior, solved
+    factor = _factor(_covariance(features[:known], features[:known], *chosen))
+    across = _covariance(features[known:], features[:known], *chosen)
+    explained = (across * cho_solve(factor, across.T).T).sum(axis=1)
+    variance = np.maximum(1.0 - explained, 0.0)
+    return _Expected(level + spread * (across[:, :n] @ weights), spread**2 * variance)
+
+
+def _factor(covariance: Matrix) -> tuple[Matrix, bool]:
+    """Cholesky factor of a covariance with noise, as `cho_solve` takes it."""
+    lower: tuple[Matrix, bool] = cho_factor(covariance + _NOISE * np.eye(len(covariance)), lower=True)
+    return lower
+
+
+def _changes(parent: Kernel, child: Kernel) -> str:
+    """What changed, from what to what."""
+    changed = {name: value for name, value in child.params.items() if value != parent.params[name]}
+    return ", ".join(f"{name} {parent.params[name]} -> {value}" for name, value in changed.items())
