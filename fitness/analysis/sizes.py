@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from fitness.formats import FORMATS, Format, FormatError, get_format
 from fitness.formats.entries import Entries, EntryFormat
 from fitness.formats.format import complete
+from fitness.formats.ordering import ROW_ORDERS
 from fitness.matrices.mask import STRIP_ROWS, Mask
 
 _ALL_OPTIONS_NONZEROS: Final = 2**14  # so many nonzeros are tried with every option
@@ -178,7 +179,7 @@ def _smallest(storage: Format, sample: Mask, mask: Mask, dtype: np.dtype[Any], *
 
     offered = tuple(storage.options[option] for option in _free(storage.name))
     if not reorder:
-        offered = tuple(options if options[0].isdigit() else options[:1] for options in offered)
+        offered = tuple(options[:1] if _is_order(options) else options for options in offered)
     choices = _descend(offered, size_with)
     size = size_with(choices)
     if size == math.inf:
@@ -203,15 +204,20 @@ def _fixed(storage: Format, options: dict[str, str], mask: Mask, dtype: np.dtype
 def _descend(choices: tuple[tuple[str, ...], ...], size_with: Callable[[tuple[str, ...]], float]) -> tuple[str, ...]:
     """One option after the other set to its best choice until none gets better; all combinations if none fits.
 
-    Begun twice: at the defaults, and where options that are words, which reorder rows and columns, take their last
-    choice: an order may be worth it with other block sizes only.
+    Begun twice: at the defaults, and where options that reorder rows or columns take their last choice: an order may be
+    worth it with other block sizes only.
     """
     starts = {
         tuple(options[0] for options in choices),
-        tuple(options[0] if options[0].isdigit() else options[-1] for options in choices),
+        tuple(options[-1] if _is_order(options) else options[0] for options in choices),
     }
     found = min((_descend_from(start, choices, size_with) for start in sorted(starts)), key=size_with)
     return found if size_with(found) < math.inf else min(itertools.product(*choices), key=size_with)
+
+
+def _is_order(options: tuple[str, ...]) -> bool:
+    """True for the choices of an option that reorders rows or columns."""
+    return len(options) > 1 and set(options) <= set(ROW_ORDERS)
 
 
 def _descend_from(

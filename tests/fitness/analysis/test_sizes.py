@@ -62,6 +62,15 @@ def test_options_are_the_smallest() -> None:
             assert size.bytes <= 1.1 * least, (name, size)
 
 
+def test_ratios_are_found_where_nothing_can_be_reordered() -> None:
+    bits = np.zeros((256, 64, 4), np.bool_)
+    np.put_along_axis(bits, np.random.default_rng(3).integers(0, 4, (256, 64, 1)), True, axis=2)
+    for reorder in (True, False):
+        size = sizes_of(mask_of(bits.reshape(256, 256)), FLOAT16, reorder=reorder).of("nm")
+        assert size is not None
+        assert (size.options["ratio"], size.bytes) == ("1:4", 256 * 64 * 3)
+
+
 def test_refusals_say_why() -> None:
     refused = sizes_of(mask_of(matrices()["random"]), FLOAT16).refused
     assert "nonzeros" in refused["nm24"]
