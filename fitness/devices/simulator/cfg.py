@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from fitness.devices.simulator.ptx import (
     Address,
     Function,
+    Immediate,
     Instruction,
     Label,
     Negated,
@@ -396,6 +397,28 @@ def width(block: Block) -> int:
     return int(any(i.op[0] in _WARP_OPERATIONS for i in block.instructions))
 
 
+def member_mask(block: Block) -> int | Register | None:
+    """Lanes that the block's first warp-wide instruction names: a number, or a register live at the block's start.
+
+    None where there is no such instruction or the mask is made within the block.
+    """
+    written: set[str] = set()
+    for instruction in block.instructions:
+        if instruction.op[0] in _WARP_OPERATIONS:
+            place = _MASK_PLACES.get(instruction.op[0])
+            if place is None:
+                return 0xFFFFFFFF  # .aligned: whole warps
+            mask = instruction.operands[place] if place < len(instruction.operands) else None
+            if isinstance(mask, Immediate):
+                return int(mask.text, 0) & 0xFFFFFFFF
+            if isinstance(mask, Register) and mask.name in block.live_in and mask.name not in written:
+                return mask
+            return None
+        written |= {register.name for register in destinations(instruction)}
+    return None
+
+
+_MASK_PLACES = {"shfl": 4, "vote": 2, "match": 2, "redux": 2, "elect": 1}
 _WARP_OPERATIONS = frozenset(
     {"mma", "wmma", "ldmatrix", "stmatrix", "movmatrix", "shfl", "vote", "match", "redux", "elect"}
 )
@@ -407,6 +430,7 @@ __all__ = [
     "Terminator",
     "build",
     "destinations",
+    "member_mask",
     "sources",
     "width",
 ]

@@ -32,6 +32,8 @@ class Kernel:
     Attributes:
         functions: per block. lengths: instructions per block (terminator included).
         whole: warps each block needs together: 0, 1 (whole warps) or 4 (whole warpgroups).
+        masks: lanes the first warp-wide instruction of each block names: a number, (place among the live variables,),
+            or None where that is not known at its start.
         live: variables each block takes (values, then taints). sites: memory instructions.
         source: the generated code, for the curious.
         fenced: it holds memory fences. phased: its warps wait for mbarriers, bulk stores or wgmma.
@@ -43,6 +45,7 @@ class Kernel:
     functions: list[BlockFunction]
     lengths: list[int]
     whole: list[int]
+    masks: list[int | tuple[int] | None]
     live: list[list[str]]
     entry_values: tuple[Any, ...]
     sites: list[Site]
@@ -76,6 +79,7 @@ class _Generator:
             functions=[space[f"_b{b.index}"] for b in blocks],
             lengths=[len(b.instructions) + (b.terminator.instruction is not None) for b in blocks],
             whole=[cfg.width(b) for b in blocks],
+            masks=[_mask(b) for b in blocks],
             live=live,
             entry_values=tuple(self._undefined(name) for name in live[self.graph.entry]),
             sites=self.writer.sites,
@@ -276,6 +280,11 @@ class _Generator:
             f"return _m.barrier_reduction(_c, {number}, {operation!r}, {predicate}, {place}, {instruction.line}, "
             f"{following}, {self._live(following)})"
         )
+
+
+def _mask(block: Block) -> int | tuple[int] | None:
+    found = cfg.member_mask(block)
+    return (block.live_in.index(found.name),) if isinstance(found, Register) else found
 
 
 def _orders_memory(instruction: Instruction) -> bool:

@@ -241,7 +241,7 @@ class Machine:
             if self.pending:
                 self._go(self._next())
             elif self.stalled:
-                self._go(min(self.stalled), forced=True)
+                self._unstall()
             elif not (self.barriers.release() or self.clusters.release() or self.mbarriers.time_out()):
                 if chunk.live_count:
                     raise self.clusters.deadlock() if self.clusters.waiting else self.barriers.deadlock()
@@ -261,6 +261,36 @@ class Machine:
         """
         groups = self.pending.pop(block, []) + self.stalled.pop(block, [])
         context, values = merge(groups) if len(groups) > 1 else groups[0]
+        self._advance(block, context, values, forced=forced)
+
+    def _unstall(self) -> None:
+        """Only parts of warps are left, each before a warp-wide instruction: one with all the lanes it names goes on.
+
+        Where there is none, the lowest does, and the instruction says who is missing.
+        """
+        for block in sorted(self.stalled):
+            mask = self.kernel.masks[block]
+            if mask is None:
+                continue
+            groups = self.stalled[block]
+            context, values = merge(groups) if len(groups) > 1 else groups[0]
+            ready = self.warps.ready(context, values[mask[0]] if isinstance(mask, tuple) else np.uint32(mask))
+            if ready.all():
+                del self.stalled[block]
+                self._advance(block, context, values, forced=True)
+                return
+            if ready.any():
+                go, rest = context.split(ready)
+                assert go.where is not None
+                assert rest.where is not None
+                self.stalled[block] = [(rest, gather(values, rest.where))]
+                self._advance(block, go, gather(values, go.where), forced=True)
+                return
+            self.stalled[block] = [(context, values)]
+        self._go(min(self.stalled), forced=True)
+
+    def _advance(self, block: int, context: Context, values: tuple[Value, ...], *, forced: bool) -> None:
+        """Run one group from a block on."""
         kernel, budget, tally = self.kernel, self.budget, self.tally
         functions, lengths, whole, pending = kernel.functions, kernel.lengths, kernel.whole, self.pending
         while True:

@@ -58,6 +58,13 @@ class Warps:
             raise Stop("fault", finding("barrier_divergence", message, line, "Name only the lanes that take part."))
         return active, masks
 
+    def ready(self, context: Context, mask: Value) -> NDArray[np.bool_]:
+        """(n,) lanes of warps in which every lane that a membermask names is in the group or has ended."""
+        active = context.active
+        masks = context.as_warps(mask) if isinstance(mask, np.ndarray) else np.full(active.shape, mask)
+        missing = np.asarray((warp.missing_lanes(active, masks) & ~context.exited).any(axis=1))
+        return np.asarray(~missing[context.rows[0]])
+
     def _each(
         self, context: Context, mask: Value, line: int, function: Callable[[Array, Any], tuple[Array, ...]]
     ) -> tuple[Value, ...]:

@@ -196,6 +196,8 @@ class Statement:
     """One statement.
 
     `kind`: "set" (register = a), "if" (a & 1: body, else other), "loop" (a & 7 turns of body; leaves where b & 3 is 0),
+    "skips" (a & 7 turns of body, left out where (b + turn) & 3 is 0), "switch" (a & 3: body, other and what follows,
+    register = b, register + 1),
     "shuffle", "vote", "reduce" and "match" (register = warp operation of a), "exchange" (through shared memory, b xors
     the place), "gather" (a barrier, all store, register = shared[b & 63]), "atomic" (shared[b & 63] += a; between
     barriers).
@@ -248,6 +250,24 @@ def _one(one: Statement, mask: str, name: str, depth: int) -> list[str]:
             *_written(one.body, inner, depth + 1),
             f"const bool q = ({b} & 3) != 0; {inner} = __ballot_sync({inner}, q); if (!q) break; }} }}",
         ]
+    if one.kind == "skips":
+        inner, part = f"m{name}", f"k{name}"
+        return [
+            f"{{ unsigned {inner} = {mask}; const unsigned n = {a} & 7; for (unsigned i = 0; ; i++) {{",
+            f"const bool p = i < n; {inner} = __ballot_sync({inner}, p); if (!p) break;",
+            f"const bool q = (({b} + i) & 3) != 0; const unsigned {part} = __ballot_sync({inner}, q);",
+            "if (!q) continue;",
+            *_written(one.body, part, depth + 1),
+            "} }",
+        ]
+    if one.kind == "switch":
+        first, second = f"m{name}", f"o{name}"
+        return [
+            f"{{ const unsigned w = {a} & 3, {first} = __ballot_sync({mask}, w == 0);",
+            f"const unsigned {second} = __ballot_sync({mask}, w == 1);",
+            "switch (w) { case 0: {", *_written(one.body, first, depth + 1), "break; } case 1: {",
+            *_written(one.other, second, depth + 1), f"}} case 2: {v} = {b}; break; default: {v} += 1; }} }}",
+        ]  # fmt: skip
     simple = {
         "set": f"{v} = {a};",
         "shuffle": f"{v} = __shfl_sync({mask}, {a}, __fns({mask}, 0, ({b} & 31) % __popc({mask}) + 1));",
@@ -286,6 +306,18 @@ def _run(statements: Sequence[Statement], state: State, mask: Mask) -> None:
                 still = still & (turn < turns)
                 _run(one.body, state, still)
                 still = still & (one.b.run(state) & _U32(3) != 0)
+        elif one.kind == "skips":
+            turns, still = one.a.run(state) & _U32(7), mask
+            for turn in range(7):
+                still = still & (turn < turns)
+                taken = still & (one.b.run(state) + _U32(turn) & _U32(3) != 0)
+                _run(one.body, state, taken)
+        elif one.kind == "switch":
+            way = one.a.run(state) & _U32(3)
+            _run(one.body, state, mask & (way == 0))
+            _run(one.other, state, mask & (way == 1))
+            state.assign(one.register, one.b.run(state), mask & ((way == 1) | (way == 2)))
+            state.assign(one.register, state.registers[one.register] + _U32(1), mask & (way == 3))
         else:
             state.assign(one.register, _value(one, state, mask), mask)
 
@@ -366,7 +398,8 @@ def snippets() -> st.SearchStrategy[tuple[Statement, ...]]:
         bodies = st.lists(inner, min_size=1, max_size=3).map(tuple)
         return st.one_of(
             st.builds(Statement, st.just("if"), register, value, value, bodies, bodies),
-            st.builds(Statement, st.just("loop"), register, value, value, bodies),
+            st.builds(Statement, st.sampled_from(["loop", "skips"]), register, value, value, bodies),
+            st.builds(Statement, st.just("switch"), register, value, value, bodies, bodies),
         )
 
     one = nested(simple)

@@ -192,3 +192,33 @@ def test_half_a_warp_waits_for_a_long_loop_of_the_other(n: int) -> None:
                     break
         sums.append(total)
     np.testing.assert_array_equal(execution.outputs["y"], np.roll(sums, 16))
+
+
+SKIPS = """
+extern "C" __global__ void skips(const int* x, int* y, int n) {
+  int lane = threadIdx.x % 32, sum = 0;
+  unsigned all = ~0u;
+  for (int i = 0; ; i++) {
+    bool go = i < n + lane % 3;
+    all = __ballot_sync(all, go);
+    if (!go) break;
+    bool odd = (x[threadIdx.x] + i) & 1;
+    unsigned part = __ballot_sync(all, odd);
+    if (!odd) continue;
+    sum += __reduce_add_sync(part, x[threadIdx.x]);
+  }
+  y[threadIdx.x] = sum;
+}
+"""
+
+
+def test_lanes_that_go_round_a_loop_wait_for_those_that_do_not() -> None:
+    """Lanes that `continue` reach the next vote first and name those still in the body, which must go before."""
+    x = np.random.default_rng(5).integers(0, 50, 96).astype(np.int32)
+    execution = clean(run(SKIPS, launch("skips", 1, 96, "x", "y", 4), {"x": x}, {"y": np.zeros(96, np.int32)}))
+    want = np.zeros(96, np.int32)
+    for i in range(6):
+        for warp in range(3):
+            lanes = [t for t in range(32 * warp, 32 * warp + 32) if i < 4 + t % 32 % 3 and (x[t] + i) & 1]
+            want[lanes] += x[lanes].sum()
+    np.testing.assert_array_equal(execution.outputs["y"], want)
