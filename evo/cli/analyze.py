@@ -142,8 +142,9 @@ def _print(batch: Batch, results: list[Result], *, details: bool) -> None:
         counts = {
             pays: sum(result.analysis.advice.pays == pays for result in results) for pays in ("yes", "little", "no")
         }
+        different = len({result.analysis.repetition.digest for result in results})
         console.print(
-            f"{len(results)} matrices: sparse can pay on {counts['yes']}, hardly on {counts['little']}, "
+            f"{len(results)} matrices with {different} different patterns: sparse can pay on {counts['yes']}, hardly on {counts['little']}, "
             f"not on {counts['no']} (--details says why)"
         )
     if batch.skipped:

@@ -62,7 +62,7 @@ def test_one_matrix_in_full() -> None:
 def test_a_model_as_a_table() -> None:
     result = run(str(model(Path("m.safetensors"))))
     assert result.exit_code == 0, result.output
-    assert "4 matrices" in result.output
+    assert "4 matrices with 4 different patterns" in result.output
     assert "skipped    1 tensors" in result.output
     assert "layers.0.up.weight" in result.output
     assert "16x16" in result.output
