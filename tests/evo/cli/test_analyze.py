@@ -172,7 +172,7 @@ def test_names_from_a_file_cannot_steer_the_terminal() -> None:
 
 @pytest.mark.slow
 def test_a_written_task_runs() -> None:
-    np.save("w.npy", (np.random.default_rng(0).random((256, 256)) < 0.05).astype(np.float16))
+    np.save("w.npy", (np.random.default_rng(0).random((512, 1024)) < 0.02).astype(np.float32))
     assert run("w.npy", "--task-out", "tasks", "--columns", "256").exit_code == 0
     command = [sys.executable, "-m", "evo", "run", "tasks/w.toml", "--dry-run", "--archive", "a.db"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=os.environ, check=False)
