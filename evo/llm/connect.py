@@ -9,16 +9,23 @@ from pathlib import Path
 from evo.errors import EvoError
 from evo.experiment import Experiment
 from evo.llm.section import ModelChoice
+from evo.propose import load_operators
 from mutations.llm.folder import FolderTransport
 from mutations.llm.messages import Failure
 from mutations.llm.prices import Model, Price, price_of
 from mutations.llm.transport import Endpoint, OpenAITransport, Transport
+from mutations.operator import Operator
 
 HINT = "set OPENAI_API_KEY or OPENAI_BASE_URL, and give llm_edit a weight in [operators]"
 """How to add a model."""
 
 PERSON = "person"
 """Name of the "model" behind a folder, where the experiment gives none."""
+
+
+def asks_model(operator: Operator) -> bool:
+    """True for operators that need a model."""
+    return bool(getattr(operator, "asks_model", False))
 
 
 @dataclass(frozen=True)
@@ -41,7 +48,7 @@ def connect(experiment: Experiment, environment: Mapping[str, str], model: str |
         EvoError: the endpoint cannot be reached or refuses the key, no model can be chosen, or a budget of dollars
             cannot be kept because a price is not known.
     """
-    if not any(name.startswith("llm_") or ":" in name for name in experiment.weights):
+    if not any(asks_model(operator) for operator in load_operators(list(experiment.weights)).values()):
         return None
     section = experiment.llm
     choices = (ModelChoice(name=model),) if model is not None else section.models

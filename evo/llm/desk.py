@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from fitness.kernel import Kernel
 from fitness.outcome import Gate, Outcome
+from mutations.llm.access import Place
 from mutations.llm.recording import Call
 from mutations.operator import Proposal, Refusal
 
@@ -59,6 +60,7 @@ class Desk:
         say: archive an event and say it aloud.
         keep: archive a call.
         stop: set when the run is to end at once.
+        trace: of a kernel's line, thread and block; called in the proposal's thread.
     """
 
     def __init__(
@@ -69,10 +71,12 @@ class Desk:
         say: Callable[[str, Mapping[str, object]], None],
         keep: Callable[[Call], None],
         stop: threading.Event,
+        trace: Callable[[Kernel, int, Place, Place], str],
     ) -> None:
         self._concurrency = concurrency
         self._judge, self._search, self._say, self._keep = judge, search, say, keep
         self._stop = stop
+        self._trace = trace
         self._inbox: queue.SimpleQueue[_Item] = queue.SimpleQueue()
 
     # for proposals, in their threads
@@ -82,6 +86,10 @@ class Desk:
         item = _Judging(kernel, depth, Future())
         self._inbox.put(item)
         return self._await(item.reply)
+
+    def trace(self, kernel: Kernel, line: int, thread: Place, block: Place) -> str:
+        """What a thread did at a line; it takes a process of its own, so the loop's thread is not waited for."""
+        return self._trace(kernel, line, thread, block)
 
     def search_archive(self, words: str) -> Sequence[str]:
         """Texts of the archive."""

@@ -14,21 +14,23 @@ from evo.errors import EvoError
 from evo.generation import OutOfTimeError
 from evo.ledger import ArchiveLibrary
 from evo.llm import choice
-from evo.llm.connect import HINT, Connection
+from evo.llm.connect import HINT, Connection, asks_model
 from evo.llm.desk import Desk, Propose
 from evo.llm.history import history_lines
 from evo.llm.planning import statistics_text
 from evo.llm.purse import RunPurse
 from evo.llm.recorded import EXPERIENCE_EVENT, MODELS_EVENT, NOTE_EVENT, Note, Recorded, experience_data, models_data
 from evo.llm.searching import archive_texts
+from evo.llm.tracing import trace_text
 from evo.merit import fitness_us
 from evo.observer import GenerationStats, Stage
 from evo.session import Session
+from fitness.devices.simulator.tracing import Point
 from fitness.gpu import Gpu
 from fitness.kernel import Kernel
 from fitness.outcome import Gate, Outcome, Timed
 from mutations.llm import describe, prompt, review
-from mutations.llm.access import Access, Services, Settings
+from mutations.llm.access import Access, Place, Services, Settings
 from mutations.llm.asking import Answered, Asker
 from mutations.llm.deadline import Deadline
 from mutations.llm.lookup import References, references
@@ -40,11 +42,6 @@ from mutations.llm.transport import Transport
 from mutations.operator import Context, Judged, Operator, Plan, Proposal, Refusal, Unavailable
 
 _PLAN_LENGTH = 1200
-
-
-def asks_model(operator: Operator) -> bool:
-    """True for operators that need a model."""
-    return bool(getattr(operator, "asks_model", False))
 
 
 class _Absent:
@@ -168,7 +165,8 @@ class Proposer:
         if not open_ or not self.models:
             return
         session.stage(Stage.PROPOSE, len(open_))
-        desk = Desk(self._section.concurrency, self._judge, self._search_archive, session.event, self._keep, self._stop)
+        desk = Desk(self._section.concurrency, self._judge, self._search_archive, session.event, self._keep, self._stop,
+                    self._trace)  # fmt: skip
         weights = choice.factors(self._model_pulls(), [model.name for model in self.models], open_[0].generation)
         reviewing = self._review()
         work: dict[int, Propose] = {}
@@ -267,6 +265,9 @@ class Proposer:
         session = self._session
         library = ArchiveLibrary(session.archive, session.run_id, self._gpu.arch)
         return archive_texts(session.archive, library, session.task, words)
+
+    def _trace(self, kernel: Kernel, line: int, thread: Place, block: Place) -> str:
+        return trace_text(kernel, self._session.task, self._gpu, Point(line, thread, block))
 
     def _keep(self, call: Call) -> None:
         add_calls(self._session.archive, self._session.run_id, [call])

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from mutations.llm.lookup import References
     from mutations.operator import Judged
 
-ToolName = Literal["compile", "simulate", "lookup", "archive_search"]
+ToolName = Literal["compile", "simulate", "trace", "lookup", "archive_search"]
+Place = tuple[int, int, int]
+"""Of a thread or a block: x, y, z."""
 Review = Literal["off", "watched", "trusted"]
 """A reviewer's word is not asked for, only compared with the verdict, or acted upon."""
 
@@ -41,6 +43,9 @@ class Services(Protocol):
 
     def judge(self, kernel: Kernel, depth: Gate) -> Outcome:
         """Gates up to `depth` on a kernel, in an isolated worker. Costs no evaluation of the budget."""
+
+    def trace(self, kernel: Kernel, line: int, thread: Place, block: Place) -> str:
+        """What one thread of a kernel did at one source line, as text; in an isolated process with limits."""
 
     def search_archive(self, words: str) -> Sequence[str]:
         """Verified kernels whose source or reason has the words, and similar tasks: a few texts."""

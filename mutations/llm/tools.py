@@ -1,6 +1,6 @@
 """Functions a model may call while it makes a child. Every result is bounded text; every call is recorded.
 
-`compile` and `simulate` run the kernel in evo's isolated workers with the limits of a candidate; `lookup` and
+`compile`, `simulate` and `trace` run the kernel in evo's isolated workers with the limits of a candidate; `lookup` and
 `archive_search` only read. None takes a path, none writes anything.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from fitness.kernel import Kernel, KernelError, parse_kernel
@@ -26,8 +27,8 @@ Arguments = Mapping[str, Any]
 def definitions(names: tuple[ToolName, ...]) -> tuple[Mapping[str, Any], ...]:
     """Function definitions of the tools in use, for the request."""
     return tuple(
-        {"type": "function", "function": {"name": name, "description": text, "parameters": _schema(parameter)}}
-        for name, (text, parameter, _) in _TOOLS.items()
+        {"type": "function", "function": {"name": name, "description": tool.about, "parameters": _schema(tool)}}
+        for name, tool in _TOOLS.items()
         if name in names
     )
 
@@ -37,23 +38,53 @@ def call_tool(call: ToolCall, access: Access) -> str:
     if call.name not in access.settings.tools:
         return f"there is no tool {one_line(call.name, 40)}; there are: {', '.join(access.settings.tools) or 'none'}"
     name: ToolName = call.name
-    parameter, run = _TOOLS[name][1:]
+    tool = _TOOLS[name]
     try:
-        arguments = json.loads(call.arguments or "{}", strict=False)
-    except ValueError as error:
+        given = json.loads(call.arguments or "{}", strict=False)
+    except (ValueError, RecursionError) as error:
         return f"the arguments are not JSON: {error}"
-    if not isinstance(arguments, Mapping) or not isinstance(arguments.get(parameter), str):
-        return f'the arguments must be an object with the text "{parameter}"'
-    text: str = arguments[parameter]
-    return access.asker.tool(name, json.dumps({parameter: text}), lambda: _bounded(run(text, access)))
+    wrong = _wrong(given, tool)
+    if wrong:
+        return wrong
+    arguments = {parameter: given[parameter] for parameter in tool.parameters if parameter in given}
+    return access.asker.tool(name, json.dumps(arguments), lambda: _bounded(tool.run(arguments, access)))
 
 
-def _compile(source: str, access: Access) -> str:
-    return _judged(source, access, Gate.COMPILE)
+def _wrong(given: object, tool: _Tool) -> str:
+    """What is wrong with the arguments of a call, for the model; empty where nothing is."""
+    for parameter, kind in tool.parameters.items():
+        value = given.get(parameter) if isinstance(given, Mapping) else None
+        if value is None and kind is _PLACE:
+            continue
+        if kind is _TEXT and not isinstance(value, str):
+            return f'the arguments must be an object with the text "{parameter}"'
+        if kind is _LINE and not _is_number(value, 1):
+            return f'"{parameter}" must be a whole number from 1'
+        if kind is _PLACE and not (
+            isinstance(value, list) and len(value) == 3 and all(_is_number(n, 0) for n in value)
+        ):
+            return f'"{parameter}" must be three whole numbers from 0: [x, y, z]'
+    return ""
 
 
-def _simulate(source: str, access: Access) -> str:
-    return _judged(source, access, Gate.TIMING)
+def _is_number(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value < 2**31
+
+
+def _compile(arguments: Arguments, access: Access) -> str:
+    return _judged(arguments["source"], access, Gate.COMPILE)
+
+
+def _simulate(arguments: Arguments, access: Access) -> str:
+    return _judged(arguments["source"], access, Gate.TIMING)
+
+
+def _trace(arguments: Arguments, access: Access) -> str:
+    kernel = _kernel(arguments["source"])
+    if isinstance(kernel, str):
+        return kernel
+    thread, block = (tuple(arguments.get(name) or (0, 0, 0)) for name in ("thread", "block"))
+    return access.services.trace(kernel, arguments["line"], thread, block)
 
 
 def _judged(source: str, access: Access, depth: Gate) -> str:
@@ -75,15 +106,15 @@ def _kernel(source: str) -> Kernel | str:
         return one_line(str(error), 600)
 
 
-def _lookup(words: str, access: Access) -> str:
+def _lookup(arguments: Arguments, access: Access) -> str:
     if access.references is None:
         return "there is nothing to look up"
-    found = access.references.search(words)
+    found = access.references.search(arguments["words"])
     return "\n\n".join(f"{entry.source}:\n{entry.text}" for entry in found) or "nothing found"
 
 
-def _archive_search(words: str, access: Access) -> str:
-    return "\n\n".join(access.services.search_archive(words)) or "nothing found"
+def _archive_search(arguments: Arguments, access: Access) -> str:
+    return "\n\n".join(access.services.search_archive(arguments["words"])) or "nothing found"
 
 
 def _bounded(text: str) -> str:
@@ -91,13 +122,35 @@ def _bounded(text: str) -> str:
     return text if len(text) <= _LONGEST else text[: _LONGEST - 20] + "\n(cut off)"
 
 
-def _schema(parameter: str) -> Mapping[str, Any]:
-    return {"type": "object", "properties": {parameter: {"type": "string"}}, "required": [parameter]}
+def _schema(tool: _Tool) -> Mapping[str, Any]:
+    required = [name for name, kind in tool.parameters.items() if kind is not _PLACE]
+    return {"type": "object", "properties": dict(tool.parameters), "required": required}
 
 
-_TOOLS: Final[Mapping[ToolName, tuple[str, str, Callable[[str, Access], str]]]] = {
-    "compile": ("Compile a whole kernel file; gives errors with their lines, or what it uses.", "source", _compile),
-    "simulate": ("Check a whole kernel file for right results, and time it; gives the profile.", "source", _simulate),
-    "lookup": ("Search the reference and the kernel library for words.", "words", _lookup),
-    "archive_search": ("Search verified kernels of earlier runs for words.", "words", _archive_search),
+_TEXT: Final[Mapping[str, Any]] = {"type": "string"}
+_LINE: Final[Mapping[str, Any]] = {"type": "integer"}
+_PLACE: Final[Mapping[str, Any]] = {"type": "array", "items": {"type": "integer"}, "description": "[x, y, z]"}
+
+
+@dataclass(frozen=True)
+class _Tool:
+    about: str
+    parameters: Mapping[str, Mapping[str, Any]]
+    run: Callable[[Arguments, Access], str]
+
+
+_TOOLS: Final[Mapping[ToolName, _Tool]] = {
+    "compile": _Tool(
+        "Compile a whole kernel file; gives errors with their lines, or what it uses.", {"source": _TEXT}, _compile
+    ),
+    "simulate": _Tool(
+        "Check a whole kernel file for right results, and time it; gives the profile.", {"source": _TEXT}, _simulate
+    ),
+    "trace": _Tool(
+        "Run a whole kernel file at a small shape; gives values and addresses of one thread at one source line.",
+        {"source": _TEXT, "line": _LINE, "thread": _PLACE, "block": _PLACE},
+        _trace,
+    ),
+    "lookup": _Tool("Search the reference and the kernel library for words.", {"words": _TEXT}, _lookup),
+    "archive_search": _Tool("Search verified kernels of earlier runs for words.", {"words": _TEXT}, _archive_search),
 }

@@ -18,7 +18,14 @@ def test_without_an_endpoint_or_an_operator_there_is_none(httpserver: HTTPServer
     assert connect(world.experiment(), {}) is None
     assert connect(world.experiment(), {"OPENAI_API_KEY": "", "OPENAI_BASE_URL": ""}) is None
     assert connect(world.experiment(operators={"tune": 1}), environment(ScriptedModel(httpserver, []))) is None
+    by_path = world.experiment(operators={"tune": 1, "mutations.rewrite.unroll:Unroll": 1})
+    assert connect(by_path, environment(ScriptedModel(httpserver, []))) is None  # no path of a model's operator
     assert httpserver.log == []
+
+
+def test_an_operator_of_the_users_own_that_asks_a_model_counts(httpserver: HTTPServer) -> None:
+    own = world.experiment(operators={"tune": 1, "mutations.llm.operators:LlmEdit": 1})
+    assert connect(own, environment(ScriptedModel(httpserver, [], models=("mine",)))) is not None
 
 
 def test_the_only_model_served_is_taken(httpserver: HTTPServer) -> None:

@@ -33,7 +33,9 @@ class Served:
             self.threads.add(threading.current_thread())
             return [words]
 
-        return Desk(concurrency, self.judge, search, lambda _k, _d: None, lambda _c: None, threading.Event())
+        return Desk(
+            concurrency, self.judge, search, lambda _k, _d: None, lambda _c: None, threading.Event(), lambda *_: ""
+        )
 
 
 def test_everything_is_served_in_the_loops_thread_and_judged_together() -> None:

@@ -73,6 +73,9 @@ class FakeServices:
         self.judged.append((kernel, depth))
         return self.verdict(kernel, depth)
 
+    def trace(self, kernel: Kernel, line: int, thread: tuple[int, int, int], block: tuple[int, int, int]) -> str:
+        return f"traced {kernel.format.name} {line} {thread} {block}"
+
     def search_archive(self, words: str) -> Sequence[str]:
         return [f"found {words}"]
 

@@ -175,13 +175,26 @@ def test_tools_are_served_and_recorded() -> None:
         ("compile", '{"path": "/etc/passwd"}', 'must be an object with the text "source"'),
         ("compile", "[]", 'must be an object with the text "source"'),
         ("compile", '{"source": "int main() {}"}', "no header comment"),
+        ("trace", '{"source": "x"}', '"line" must be a whole number from 1'),
+        ("trace", '{"source": "x", "line": true}', '"line" must be a whole number from 1'),
+        ("trace", '{"source": "x", "line": 3, "thread": [0, -1, 0]}', '"thread" must be three whole numbers from 0'),
+        ("trace", '{"source": "x", "line": 3, "block": [1]}', '"block" must be three whole numbers from 0'),
     ],
 )
 def test_calls_that_make_no_sense_are_answered(name: str, arguments: str, says: str) -> None:
     at = desk(reply("", (name, arguments)), reply(EDIT))
-    assert isinstance(propose(at, Settings(tools=("compile",), repairs=0)), Proposal)
+    assert isinstance(propose(at, Settings(tools=("compile", "trace"), repairs=0)), Proposal)
     assert says in sent(at)[1].messages[-1]["content"]
     assert at.services.judged == []
+
+
+def test_a_trace_is_asked_for_by_line_thread_and_block() -> None:
+    asked = json.dumps({"source": CHILD, "line": 12, "thread": [3, 0, 0], "more": "ignored"})
+    at = desk(reply("", ("trace", asked)), reply(EDIT))
+    assert isinstance(propose(at, Settings(tools=("trace",), repairs=0)), Proposal)
+    schema = sent(at)[0].tools[0]["function"]["parameters"]
+    assert schema["required"] == ["source", "line"]
+    assert sent(at)[1].messages[-1]["content"].endswith("12 (3, 0, 0) (0, 0, 0)")
 
 
 def test_a_model_that_only_calls_tools_is_stopped() -> None:
