@@ -20,7 +20,7 @@ from fitness.devices.simulator.memory import Memory
 from fitness.devices.simulator.reductions import Reduction, tensor_reduction
 from fitness.devices.simulator.regions import Region
 from fitness.devices.simulator.sites import Site
-from fitness.devices.simulator.tensormap import BYTES, TensorMap, chunks, decode, fill, overlap
+from fitness.devices.simulator.tensormap import BYTES, Overlap, TensorMap, chunks, decode, fill, overlap, starts_of
 from fitness.devices.simulator.vector_clocks import COPY
 from fitness.tensormap import SWIZZLES, problem
 
@@ -136,9 +136,11 @@ class Bulk:
         """
         assert sites.barrier is not None
         slots, offsets = self.machine.mbarriers.place(context, barrier, sites.barrier)
-        maps = [self._map(self._lane(context, lane), _at(of, lane), len(where), sites.far) for lane in range(context.n)]
+        maps = self._maps(context, of, len(where), sites.far)
         sizes = np.array([found.bytes for found in maps])
         near, starts = self._near(context, to, sizes, sites.near, align=128)
+        if ctas is None and self._together(context, maps, where, (near, starts), (slots, offsets), sites):
+            return
         for lane, found in enumerate(maps):
             one = self._lane(context, lane)
             data, marks = self._box(one, found, self._coordinates(one, found, where, lane, sites.far), sites.far)
@@ -154,7 +156,7 @@ class Bulk:
 
         With an `operation` it is `cp.reduce.async.bulk.tensor`, on the map's element type.
         """
-        maps = [self._map(self._lane(context, lane), _at(to, lane), len(where), sites.far) for lane in range(context.n)]
+        maps = self._maps(context, to, len(where), sites.far)
         near, starts = self._near(context, of, np.array([found.bytes for found in maps]), sites.near, align=128)
         for lane, found in enumerate(maps):
             one = self._lane(context, lane)
@@ -191,6 +193,100 @@ class Bulk:
         """`cp.async.bulk.prefetch.tensor` and `prefetch.tensormap`: checks that there is a map."""
         for lane in range(context.n):
             self._map(self._lane(context, lane), _at(of, lane), len(where) or None, site)
+
+    # ---- the copies of all lanes at once
+
+    def _together(
+        self, context: Context, maps: list[TensorMap], where: tuple[Value, ...], near: tuple[Array, Array],
+        barrier: tuple[Array, Array], sites: Sites,
+    ) -> bool:  # fmt: skip
+        """`tensor_load` of all lanes in one: the same boxes of one map, to a block each, that nobody watches.
+
+        Args:
+            context: lanes.
+            maps: per lane.
+            where: as in `tensor_load`.
+            near: blocks (places in the chunk) and offsets of the shared side.
+            barrier: the same of the mbarriers.
+            sites: the instruction.
+
+        Returns:
+            False where the lanes differ, or one may be at fault: nothing has been done.
+        """
+        assert sites.barrier is not None
+        found, n, slots = maps[0], context.n, near[0]
+        if n == 1 or self.machine.races is not None or any(other is not found for other in maps):
+            return False
+        ready = self.machine.mbarriers.awaiting(*barrier, found.bytes)
+        if not ready or np.unique(slots).size != n:
+            return False
+        read = self._boxes(found, where, n)
+        if read is None:
+            return False
+        data, marks, region, rows, size = read
+        if self.machine.counting is not None:
+            self.machine.counting.bulk_copies(context, region, rows, size, sites.far)
+            self._landing(context, slots, near[1], barrier, found.bytes)
+        window = self.memory.windows["shared"]
+        places = np.array([chunks(int(start), found.bytes, found.swizzle) for start in near[1]])
+        index = (slots[:, None] * window.stride + places) // _CHUNK
+        shadow = None if window.poisoned is None else window.poisoned.reshape(-1, _CHUNK)
+        if shadow is not None and self.deferred:
+            shadow[index] = 1
+        cells = window.data.reshape(-1, _CHUNK)
+
+        def land(here: Any) -> None:
+            cells[index[here]] = data[here]
+            if shadow is not None:
+                shadow[index[here]] = 0 if marks is None else marks[here]
+
+        self.machine.mbarriers.later_together(*barrier, found.bytes, land, sites.barrier.line)
+        return True
+
+    def _landing(
+        self, context: Context, slots: Array, starts: Array, barrier: tuple[Array, Array], size: int
+    ) -> None:  # fmt: skip
+        """Count the copies on their way."""
+        for slot, start, there, offset in zip(
+            slots.tolist(), starts.tolist(), barrier[0].tolist(), barrier[1].tolist(), strict=True
+        ):
+            phase = self.machine.mbarriers.phase(there, offset)
+            self.machine.counting.landed(context.chunk, slot, start, size, offset, phase)
+
+    def _boxes(
+        self, found: TensorMap, where: tuple[Value, ...], n: int
+    ) -> tuple[Array, Array | None, Region, NDArray[np.int64], int] | None:
+        """Bytes of a box per lane as (n, chunks, 16), as `_box` gives them; None where it has to be asked.
+
+        Also its buffer, the offsets of the contiguous rows there (n, rows) and the bytes of one.
+        """
+        at = np.stack([np.broadcast_to(np.asarray(c).astype(np.uint32), n).view(np.int32) for c in where])
+        region = self.memory.find(found.address)
+        if region is None or found.address >= region.end or (at[0].astype(np.int64) * found.width % _CHUNK).any():
+            return None
+        placed = starts_of(found, at.astype(np.int64))
+        part = overlap(found, tuple(int(c) for c in at[:, 0]))
+        if placed is None or part is None:
+            return None
+        starts = placed + (found.address - region.base)
+        base, size = Overlap(part.inside, 0, part.shape, part.strides).rows
+        rows = starts[:, None] + base
+        inner = part.inside[-1]
+        if (
+            size % _CHUNK
+            or (rows % _CHUNK).any()
+            or inner.start * found.width % _CHUNK
+            or found.shape[0] * found.width % _CHUNK
+        ):
+            return None
+        index = rows[:, :, None] // _CHUNK + np.arange(size // _CHUNK)
+        whole = region.size - region.size % _CHUNK
+        data = _placed(found, part, region.data[:whole].reshape(-1, _CHUNK).take(index, axis=0), fill(found))
+        marks = None
+        if region.poisoned is not None and self.memory.track:
+            cells = region.poisoned[:whole].reshape(-1, _CHUNK).take(index, axis=0)
+            marks = _placed(found, part, cells, np.zeros((*found.shape[::-1], found.width), dtype=np.uint8))
+        return data, marks, region, rows, size
 
     # ---- groups
 
@@ -270,6 +366,12 @@ class Bulk:
             message = f"{who} copies at {place}, not a multiple of 16 bytes: `{site.text}`"
             raise Stop("fault", finding("misaligned", message, site.line))
         return region, where - region.base
+
+    def _maps(self, context: Context, of: Value, rank: int, site: Site) -> list[TensorMap]:
+        """The tensor map of every lane."""
+        if not isinstance(of, np.ndarray) or (of == of[0]).all():
+            return [self._map(self._lane(context, 0), _at(of, 0), rank, site)] * context.n
+        return [self._map(self._lane(context, lane), of[lane], rank, site) for lane in range(context.n)]
 
     def _map(self, one: Context, address: Any, rank: int | None, site: Site) -> TensorMap:
         """The tensor map at a generic address.
@@ -452,6 +554,20 @@ class Bulk:
     def _count(self, site: Site, region: Region, one: Context, rows: NDArray[np.int64], size: int) -> None:
         if self.machine.counting is not None:
             self.machine.counting.bulk(one, region, rows, size, site)
+
+
+def _placed(found: TensorMap, part: Overlap, cells: Array, box: Array) -> Array:
+    """The inner parts of boxes, (n, rows, chunks of a row, 16), within what else a box has; (n, chunks, 16)."""
+    n = cells.shape[0]
+    if part.shape == box.shape[:-1]:
+        return cells.reshape(n, -1, _CHUNK)
+    outer, inner = part.inside[:-1], part.inside[-1]
+    shape = (n, *found.shape[:0:-1], found.shape[0] * found.width)
+    boxes = np.broadcast_to(box.reshape(shape[1:]), shape).copy()
+    boxes[(slice(None), *outer, slice(inner.start * found.width, inner.stop * found.width))] = cells.reshape(
+        n, *part.shape[:-1], -1
+    )
+    return boxes.reshape(n, -1, _CHUNK)
 
 
 def _at(value: Value | None, lane: int) -> Any:

@@ -99,6 +99,15 @@ class Counting:
         block = int(one.lanes[0] + self.lane_base) // (32 * self.tally.warps_per_block)
         self.tally.bulk_access(site.index, region.name, rows, size, block, write=site.verb != "reads")
 
+    def bulk_copies(
+        self, context: Context, region: Region, rows: NDArray[np.int64], size: int, site: Site
+    ) -> None:  # fmt: skip
+        """Every lane's bulk copy touches rows, (lanes, rows), of `size` bytes of a buffer."""
+        if region.role not in _BUFFERS:
+            return
+        blocks = (context.lanes + self.lane_base) // (32 * self.tally.warps_per_block)
+        self.tally.bulk_accesses(site.index, region.name, rows, size, blocks, write=site.verb != "reads")
+
     def landed(self, chunk: Chunk, slot: int, start: int, size: int, barrier: int, phase: int) -> None:
         """A bulk load goes to the shared memory of the block at `slot`."""
         block = (slot * chunk.stride + self.lane_base) // (32 * self.tally.warps_per_block)

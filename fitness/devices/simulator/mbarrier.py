@@ -368,6 +368,23 @@ class Objects:
         if left == 0 and barrier.pending[slot] == 0:
             self._settle(barrier, np.array([slot]))
 
+    def awaiting(self, slots: Slots, offsets: Slots, size: int) -> bool:
+        """Whether copies of `size` bytes to distinct blocks may count at mbarriers that all have one offset."""
+        offset = int(offsets[0])
+        barrier = self._barriers.get(offset)
+        if barrier is None or (offsets != offset).any() or np.unique(slots).size != slots.size:
+            return False
+        words, index = self._cells(slots, offset)
+        if not barrier.valid[slots].all() or (words.take(index) != _SEAL).any():
+            return False
+        return self.machine.races is None and not bool((np.abs(barrier.tx[slots] - size) > MOST).any())
+
+    def transacted_together(self, slots: Slots, offset: int, size: int) -> None:
+        """`transacted` in many blocks at once, where `awaiting` was true and nobody watches for races."""
+        barrier = self._barriers[offset]
+        barrier.tx[slots] -= size
+        self._settle(barrier, slots)
+
     def arrived(self, slot: int, offset: int, lanes: NDArray[np.int64], line: int) -> None:
         """Arrivals that asynchronous operations of some lanes make.
 

@@ -77,6 +77,23 @@ class Mbarriers(Objects):
         if any(((p.slots == slot) & (p.offsets == offset)).any() for p in self._parked):
             self._land(barrier, np.array([slot]))
 
+    def later_together(
+        self, slots: Slots, offsets: Slots, size: int, land: Callable[[Any], None], line: int
+    ) -> None:  # fmt: skip
+        """`later` for copies of `size` bytes to distinct blocks (`awaiting`); `land` takes which of them have come."""
+        offset = int(offsets[0])
+        if not self.deferred:
+            land(slice(None))
+            self.transacted_together(slots, offset, size)
+            return
+        for place, slot in enumerate(slots.tolist()):
+
+            def one(place: int = place, slot: int = slot) -> None:
+                land(place)
+                self.transacted(slot, offset, size, line)
+
+            self.later(slot, offset, one)
+
     def _land(self, barrier: Barrier, slots: Slots) -> bool:
         landed = False
         for slot in np.unique(slots).tolist():

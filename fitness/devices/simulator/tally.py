@@ -266,6 +266,29 @@ class Tally:
         else:
             self._buffers[buffer].mark_read(blocks, touched, int(self._clock), cached=False)
 
+    def bulk_accesses(
+        self, site: int, buffer: str, rows: Addresses, size: int, blocks: NDArray[np.int64], *, write: bool
+    ) -> None:
+        """Bulk copies of rows (copies, rows) by simulated blocks (copies,): `bulk_access` of each."""
+        first, last = rows // SECTOR_BYTES, (rows + size - 1) // SECTOR_BYTES
+        count = int(last[0, 0] - first[0, 0]) + 1
+        if (last - first != count - 1).any() or (first[:, 1:] <= last[:, :-1]).any():
+            for some, block in zip(rows, blocks.tolist(), strict=True):
+                self.bulk_access(site, buffer, some, size, block, write=write)
+            return
+        record, copies = self._sites[site], rows.shape[0]
+        record.buffer = buffer
+        touched = (first[:, :, None] + np.arange(count)).reshape(copies, -1)
+        total = size * rows.shape[1]
+        ideal, fronts = -(-total // SECTOR_BYTES), -(-total // 128)
+        lanes = total / max(1, record.bytes_per_lane)
+        each = np.array([1, lanes, touched.shape[1], fronts, ideal, fronts, 0])
+        record.counts += copies * each
+        if write:
+            self._buffers[buffer].mark_written(blocks[:, None], touched)
+        else:
+            self._buffers[buffer].mark_read(blocks[:, None], touched, int(self._clock), cached=False)
+
     def landed(self, block: int, start: int, size: int, barrier: int, phase: int) -> None:
         """A bulk load of `size` bytes goes to byte `start` of a block's shared memory, counted by an mbarrier."""
         self._landed += size

@@ -188,6 +188,21 @@ def overlap(tensormap: TensorMap, coordinates: tuple[int, ...]) -> Overlap | Non
     return Overlap(tuple(inside[::-1]), start, tuple(shape[::-1]), tuple(strides[::-1]))
 
 
+def starts_of(tensormap: TensorMap, coordinates: NDArray[np.int64]) -> NDArray[np.int64] | None:
+    """`Overlap.start` of many boxes, at coordinates (rank, n); None where they do not all meet the tensor alike."""
+    steps = (tensormap.width, *tensormap.strides)
+    jumps = (1, *tensormap.element_strides[1:])
+    start = np.zeros(coordinates.shape[1], dtype=np.int64)
+    for first, size, length, step, jump in zip(coordinates, tensormap.shape, tensormap.dims, steps, jumps, strict=True):
+        low = np.maximum(0, -(first // jump))
+        low[first >= 0] = 0
+        high = np.minimum(size, -(-(length - first) // jump))
+        if (low != low[0]).any() or (high != high[0]).any():
+            return None
+        start += (first + low * jump) * step
+    return start
+
+
 @functools.lru_cache(maxsize=256)
 def chunks(start: int, size: int, swizzle: str) -> NDArray[np.int64]:
     """Byte offsets in shared memory of the 16-byte chunks of a box that begins at `start`, in the box's order."""
