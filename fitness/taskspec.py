@@ -50,7 +50,7 @@ _SEEDS: Final[tuple[tuple[type[Pattern], tuple[str, ...]], ...]] = (
     (BandedPattern, ("spmm/dia_*", "spmm/csr_*")),
     (RandomPattern, ("spmm/csr_*",)),
     (PowerLawPattern, ("spmm/csr_*",)),
-    (FilePattern, ("spmm/csr_*",)),
+    (FilePattern, ("spmm/csr_*", "spmm/sell_*")),
 )
 
 

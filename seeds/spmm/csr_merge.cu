@@ -5,34 +5,52 @@ layouts     = ["row"]
 
 [[workspace]]
 name  = "heads"
-bytes = "4 * N * cdiv(M + W.nnz, SHARE)"
+bytes = "4 * N * cdiv(M + W.nnz, SHARE * (1 + 7 * (W.nnz > LARGE)))"
 
 [[workspace]]
 name  = "tails"
-bytes = "4 * N * cdiv(M + W.nnz, SHARE)"
+bytes = "4 * N * cdiv(M + W.nnz, SHARE * (1 + 7 * (W.nnz > LARGE)))"
 
 [[launch]]
 kernel = "spmm"
+when   = "W.nnz <= LARGE"
 grid   = ["cdiv(cdiv(M + W.nnz, SHARE), THREADS // min(TX, cdiv(N, VEC))) * cdiv(N, min(TX, cdiv(N, VEC)) * VEC)"]
 block  = ["min(TX, cdiv(N, VEC))", "THREADS // min(TX, cdiv(N, VEC))"]
 args   = ["W.values", "W.indices", "W.indptr", "W.row_order", "W.diagonals", "X", "Y", "heads", "tails", "bias",
           "residual", "scale", "M", "N", "ldx", "ldy", "W.nnz"]
 
 [[launch]]
+kernel = "spmm"
+when   = "W.nnz > LARGE"
+grid   = ["cdiv(cdiv(M + W.nnz, 8 * SHARE), THREADS // min(TX, cdiv(N, VEC))) * cdiv(N, min(TX, cdiv(N, VEC)) * VEC)"]
+block  = ["min(TX, cdiv(N, VEC))", "THREADS // min(TX, cdiv(N, VEC))"]
+args   = ["W.values", "W.indices", "W.indptr", "W.row_order", "W.diagonals", "X", "Y", "heads", "tails", "bias",
+          "residual", "scale", "M", "N", "ldx", "ldy", "W.nnz"]
+
+[[launch]]
 kernel = "join"
-when   = "M + W.nnz > SHARE"
+when   = "M + W.nnz > SHARE and W.nnz <= LARGE"
 grid   = ["cdiv(cdiv(M + W.nnz, SHARE), THREADS // min(TX, cdiv(N, VEC))) * cdiv(N, min(TX, cdiv(N, VEC)) * VEC)"]
 block  = ["min(TX, cdiv(N, VEC))", "THREADS // min(TX, cdiv(N, VEC))"]
 args   = ["W.indptr", "W.row_order", "W.diagonals", "Y", "heads", "tails", "bias", "residual", "scale", "M", "N", "ldy",
           "W.nnz"]
 
+[[launch]]
+kernel = "join"
+when   = "W.nnz > LARGE"
+grid   = ["cdiv(cdiv(M + W.nnz, 8 * SHARE), THREADS // min(TX, cdiv(N, VEC))) * cdiv(N, min(TX, cdiv(N, VEC)) * VEC)"]
+block  = ["min(TX, cdiv(N, VEC))", "THREADS // min(TX, cdiv(N, VEC))"]
+args   = ["W.indptr", "W.row_order", "W.diagonals", "Y", "heads", "tails", "bias", "residual", "scale", "M", "N", "ldy",
+          "W.nnz"]
+
 [params]
-THREADS = { values = [64, 128, 256, 512], default = 128 }
-TX      = { values = [4, 8, 16, 32],      default = 32 }  # lanes along the columns, fewer where N is small
-VEC     = { values = [1, 2, 4, 8],        default = 4 }
-SHARE   = { values = [64, 128, 256, 512], default = 64 }  # steps of a team: multiples of the format's 64
-UNROLL  = { values = [1, 2, 4],           default = 4 }
-ORDER   = { values = [0, 1, 2],           default = 0 }  # rows as they are, the longest first, alike together
+THREADS = { values = [64, 128, 256, 512],      default = 128 }
+TX      = { values = [4, 8, 16, 32],           default = 32 }  # lanes along the columns, fewer where N is small
+VEC     = { values = [1, 2, 4, 8],             default = 4 }
+SHARE   = { values = [64, 128, 256, 512],      default = 64 }  # steps of a team: multiples of the format's 64
+LARGE   = { values = [1000, 1000000, 4000000], default = 4000000 }  # eight times as many beyond so many nonzeros
+UNROLL  = { values = [1, 2, 4],                default = 4 }
+ORDER   = { values = [0, 1, 2],                default = 0 }  # rows as they are, the longest first, alike together
 ---*/
 #include "task.cuh"
 
@@ -74,11 +92,15 @@ __device__ __forceinline__ void store_y(const float (&sums)[COUNT], out_t* y, co
 // Merge-based SpMM (Yang, Buluc, Owens: Design Principles for Sparse Matrix Multiplication on the GPU, Euro-Par 2018).
 // Rows that cross shares are joined by a second kernel, always in the same order.
 
+// Steps of a team: many where W is large, so that what crosses shares stays small beside it.
+__device__ __forceinline__ int steps_of(int nnz) { return nnz > LARGE ? 8 * SHARE : SHARE; }
+
 // Steps d0 .. d1 of the path: nonzeros k0 .. k1, ends of stored rows r0 .. r1.
 struct Share {
     int r0, r1, k0, k1;
     __device__ __forceinline__ Share(const int* diagonals, int share, int M, int nnz) {
-        const int64_t total = int64_t(M) + nnz, d0 = int64_t(share) * SHARE, d1 = min(d0 + SHARE, total);
+        const int64_t total = int64_t(M) + nnz, d0 = int64_t(share) * steps_of(nnz);
+        const int64_t d1 = min(d0 + steps_of(nnz), total);
         r0 = __ldg(diagonals + d0 / 64);
         r1 = d1 == total ? M : __ldg(diagonals + d1 / 64);
         k0 = int(d0 - r0), k1 = int(d1 - r1);
@@ -120,7 +142,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 spmm(const in_t* values, const int* indices, const int* indptr, const int* row_order, const int* diagonals,
      const in_t* x, out_t* y, float* heads, float* tails, const in_t* bias, const out_t* residual, float scale, int M,
      int N, int64_t ldx, int64_t ldy, int nnz) {
-    const int shares = int(evo::cdiv<int64_t>(int64_t(M) + nnz, SHARE)), tiles = evo::cdiv<int>(shares, blockDim.y);
+    const int shares = int(evo::cdiv<int64_t>(int64_t(M) + nnz, steps_of(nnz)));
+    const int tiles = evo::cdiv<int>(shares, blockDim.y);
     const int number = blockIdx.x % tiles * blockDim.y + threadIdx.y;
     const int n = (blockIdx.x / tiles * blockDim.x + threadIdx.x) * VEC, left = N - n;
     if (number >= shares || left <= 0) return;
@@ -150,7 +173,8 @@ spmm(const in_t* values, const int* indices, const int* indptr, const int* row_o
 extern "C" __global__ void __launch_bounds__(THREADS)
 join(const int* indptr, const int* row_order, const int* diagonals, out_t* y, const float* heads, const float* tails,
      const in_t* bias, const out_t* residual, float scale, int M, int N, int64_t ldy, int nnz) {
-    const int shares = int(evo::cdiv<int64_t>(int64_t(M) + nnz, SHARE)), tiles = evo::cdiv<int>(shares, blockDim.y);
+    const int shares = int(evo::cdiv<int64_t>(int64_t(M) + nnz, steps_of(nnz)));
+    const int tiles = evo::cdiv<int>(shares, blockDim.y);
     const int number = blockIdx.x % tiles * blockDim.y + threadIdx.y;
     const int n = (blockIdx.x / tiles * blockDim.x + threadIdx.x) * VEC, left = N - n;
     if (number >= shares || left <= 0) return;
@@ -163,7 +187,7 @@ join(const int* indptr, const int* row_order, const int* diagonals, out_t* y, co
 #pragma unroll
     for (int c = 0; c < VEC; ++c) sums[c] = c < left ? heads[int64_t(number) * N + n + c] : 0.0f;
 #pragma unroll 4
-    for (int other = (begin + share.r0) / SHARE; other < number; ++other)
+    for (int other = (begin + share.r0) / steps_of(nnz); other < number; ++other)
 #pragma unroll
         for (int c = 0; c < VEC; ++c)
             if (c < left) sums[c] += tails[int64_t(other) * N + n + c];

@@ -119,7 +119,7 @@ SETTINGS: dict[str, dict[str, int]] = {
     "spmm/coo_segments": {"SHARE": 16, "TX": 4, "VEC": 1},
     "spmm/csc_scatter": {"TX": 8, "THREADS": 256, "VEC": 2},
     "spmm/csr_adaptive": {"ORDER": 1, "SHARE": 1, "VEC": 2, "THREADS": 64},
-    "spmm/csr_merge": {"ORDER": 2, "SHARE": 128, "UNROLL": 1, "VEC": 1, "THREADS": 64},
+    "spmm/csr_merge": {"ORDER": 2, "LARGE": 1000, "UNROLL": 1, "VEC": 1, "THREADS": 64},
     "spmm/csr_rows": {"ORDER": 1, "VEC": 8, "TX": 4, "TY": 8},
     "spmm/csr_vector": {"ORDER": 1, "LANES": 1, "UNROLL": 4},
     "spmm/csr_warp": {"ORDER": 1, "VEC": 8, "TILES": 2, "WARPS": 1},
