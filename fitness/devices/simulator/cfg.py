@@ -400,21 +400,28 @@ def width(block: Block) -> int:
 def member_mask(block: Block) -> int | Register | None:
     """Lanes that the block's first warp-wide instruction names: a number, or a register live at the block's start.
 
-    None where there is no such instruction or the mask is made within the block.
+    None where there is no such instruction or the mask is computed within the block.
     """
-    written: set[str] = set()
+    made: dict[str, Operand] = {}  # registers written in the block: what they were moved from, else a sink
     for instruction in block.instructions:
         if instruction.op[0] in _WARP_OPERATIONS:
             place = _MASK_PLACES.get(instruction.op[0])
             if place is None:
                 return 0xFFFFFFFF  # .aligned: whole warps
-            mask = instruction.operands[place] if place < len(instruction.operands) else None
+            mask: Operand = instruction.operands[place] if place < len(instruction.operands) else Sink()
+            if isinstance(mask, Register):
+                mask = made.get(mask.name, mask)
             if isinstance(mask, Immediate):
                 return int(mask.text, 0) & 0xFFFFFFFF
-            if isinstance(mask, Register) and mask.name in block.live_in and mask.name not in written:
-                return mask
-            return None
-        written |= {register.name for register in destinations(instruction)}
+            return mask if isinstance(mask, Register) and mask.name in block.live_in else None
+        plain = (
+            instruction.op[0] == "mov" and instruction.guard is None and isinstance(instruction.operands[0], Register)
+        )
+        source = instruction.operands[1] if plain else Sink()
+        for register in destinations(instruction):
+            if isinstance(source, Register):
+                source = made.get(source.name, source)
+            made[register.name] = source if isinstance(source, Immediate | Register) else Sink()
     return None
 
 

@@ -240,9 +240,12 @@ class Machine:
         while True:
             if self.pending:
                 self._go(self._next())
-            elif self.stalled:
-                self._unstall()
+            elif self.stalled and self._unstall():
+                continue
             elif not (self.barriers.release() or self.clusters.release() or self.mbarriers.time_out()):
+                if self.stalled:  # the instruction says which lanes are missing
+                    self._go(min(self.stalled), forced=True)
+                    continue
                 if chunk.live_count:
                     raise self.clusters.deadlock() if self.clusters.waiting else self.barriers.deadlock()
                 return
@@ -263,10 +266,13 @@ class Machine:
         context, values = merge(groups) if len(groups) > 1 else groups[0]
         self._advance(block, context, values, forced=forced)
 
-    def _unstall(self) -> None:
+    def _unstall(self) -> bool:
         """Only parts of warps are left, each before a warp-wide instruction: one with all the lanes it names goes on.
 
-        Where there is none, the lowest does, and the instruction says who is missing.
+        Next come those whose masks are not known before they run.
+
+        Returns:
+            False where each names a lane that is elsewhere: at a barrier, if all is well.
         """
         for block in sorted(self.stalled):
             mask = self.kernel.masks[block]
@@ -278,16 +284,19 @@ class Machine:
             if ready.all():
                 del self.stalled[block]
                 self._advance(block, context, values, forced=True)
-                return
+                return True
             if ready.any():
                 go, rest = context.split(ready)
                 assert go.where is not None
                 assert rest.where is not None
                 self.stalled[block] = [(rest, gather(values, rest.where))]
                 self._advance(block, go, gather(values, go.where), forced=True)
-                return
+                return True
             self.stalled[block] = [(context, values)]
-        self._go(min(self.stalled), forced=True)
+        unknown = [block for block in self.stalled if self.kernel.masks[block] is None]
+        if unknown:
+            self._go(min(unknown), forced=True)
+        return bool(unknown)
 
     def _advance(self, block: int, context: Context, values: tuple[Value, ...], *, forced: bool) -> None:
         """Run one group from a block on."""

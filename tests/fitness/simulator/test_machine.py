@@ -222,3 +222,41 @@ def test_lanes_that_go_round_a_loop_wait_for_those_that_do_not() -> None:
             lanes = [t for t in range(32 * warp, 32 * warp + 32) if i < 4 + t % 32 % 3 and (x[t] + i) & 1]
             want[lanes] += x[lanes].sum()
     np.testing.assert_array_equal(execution.outputs["y"], want)
+
+
+BROADCAST = """
+#include "evo.cuh"
+using namespace evo;
+extern "C" __global__ void broadcast(const int* x, int* y) {
+  __shared__ alignas(8) uint64_t full;
+  __shared__ int v;
+  int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (threadIdx.x == 0) mbarrier_init(&full, 1);
+  __syncthreads();
+  if (warp == 0) {
+    int got = 0;
+    if (lane == 0) { mbarrier_wait(&full, 0); got = v; }
+    y[lane] = __shfl_sync(~0u, got, 0) + x[lane];
+  } else {
+    int s = x[lane];
+    for (int i = 16; i; i /= 2) s += __shfl_xor_sync(~0u, s, i);
+    SYNC
+    if (lane == 0) { v = s; mbarrier_arrive(&full); }
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("sync", ["", 'asm volatile("bar.sync 1, 32;" ::: "memory");'])
+def test_a_warp_waits_at_a_shuffle_for_its_lane_at_an_mbarrier(sync: str) -> None:
+    """Also while the warp that is to arrive there waits at a barrier of its own."""
+    x = np.arange(32, dtype=np.int32)
+    y = {"y": np.zeros(32, np.int32)}
+    execution = clean(run(BROADCAST.replace("SYNC", sync), launch("broadcast", 1, 64, "x", "y"), {"x": x}, y))
+    np.testing.assert_array_equal(execution.outputs["y"], x + x.sum())
+
+
+def test_a_lane_that_never_comes_is_named() -> None:
+    source = BROADCAST.replace("mbarrier_arrive(&full);", "").replace("SYNC", "")
+    execution = run(source, launch("broadcast", 1, 64, "x", "y"), {"x": np.zeros(32, "i4")}, {"y": np.zeros(32, "i4")})
+    assert kinds(execution) == {"deadlock"}
