@@ -1,8 +1,9 @@
 """The pool for real cards: compiling and the simulator's checks on the CPUs ahead, one worker per card behind.
 
 Gates 1 to 4 run in CPU workers, gate 4 on the simulator, which sees what a card cannot tell: reads out of bounds,
-races, uninitialised values. What survives, and what the simulator cannot run, is judged on a card, one kernel at a
-time per card, while the CPUs work on the next ones.
+races, uninitialised values. What survives, and what the simulator cannot run, is judged on a card while the CPUs work
+on the next ones. A card has a few workers that pass a lock round: one kernel is on the card at a time, and what only
+needs the CPU (operands, references, comparing) goes on beside it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import contextlib
 import functools
 import os
 import queue
+import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -19,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from evo.evaluator import never
 from evo.pool import CandidateLimits, DeviceSpec, Pool
-from fitness.baselines import VENDORS
+from fitness.baselines import VENDORS, fastest_names
 from fitness.evaluate import Prepared
 from fitness.kernel import Kernel
 from fitness.outcome import Finding, Gate, Outcome, TimedOut, Unsupported
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
 
 CARD = "cuda"
 """Kind of device that the workers behind open."""
+
+PER_CARD = 4
+"""Worker processes of one card. They take turns on it: while one times, the others compare results on the CPU."""
 
 _ASK_S = 0.5  # how often `stop` is asked
 
@@ -42,13 +47,25 @@ class GpuPool:
         cards: indices of the cards to use, as the driver counts.
         workers: CPU worker processes.
         limits: what one candidate may take.
+        per_card: worker processes of each card.
     """
 
-    def __init__(self, gpu: str, cards: Iterable[int], workers: int, limits: CandidateLimits | None = None) -> None:
+    def __init__(
+        self,
+        gpu: str,
+        cards: Iterable[int],
+        workers: int,
+        limits: CandidateLimits | None = None,
+        *,
+        per_card: int = PER_CARD,
+    ) -> None:
         self.device = DeviceSpec(CARD, gpu)
         limits = limits or CandidateLimits()
         self._ahead = Pool(DeviceSpec("simulator", gpu), workers, limits)
-        self._cards = tuple(Pool(replace(self.device, visible=_visible(card)), 1, limits) for card in cards)
+        self._locks = tempfile.TemporaryDirectory(prefix="evo-cards-")
+        specs = [replace(self.device, visible=_visible(card), lock=f"{self._locks.name}/{card}") for card in cards]
+        self._cards = tuple(Pool(spec, 1, limits) for spec in specs for _ in range(per_card))
+        self._rivals: dict[str, tuple[str, ...]] = {}
 
     def __enter__(self) -> GpuPool:
         self._ahead.__enter__()
@@ -65,6 +82,7 @@ class GpuPool:
         """End all workers at once. Safe to call twice."""
         for pool in (self._ahead, *self._cards):
             pool.close()
+        self._locks.cleanup()
 
     def worker_pids(self) -> tuple[int, ...]:
         """Process ids of all workers."""
@@ -82,7 +100,17 @@ class GpuPool:
         Raises:
             PoolError: the measurement failed.
         """
-        return self._cards[0].vendor_times(task, VENDORS)
+        times = self._cards[0].vendor_times(task, VENDORS)
+        self._rivals[task.fingerprint] = fastest_names(times)
+        return times
+
+    def _fastest(self, task: Task) -> tuple[str, ...]:
+        """The fastest vendor routine of each shape: timed once, each in a process it may break."""
+        if self.device.kind != "cuda":  # a stand-in of the tests
+            return ()
+        if task.fingerprint not in self._rivals:
+            self.baselines(task)
+        return self._rivals[task.fingerprint]
 
     def judge(
         self,
@@ -99,7 +127,9 @@ class GpuPool:
         Raises:
             PoolError: see `Pool`.
         """
-        stream = _Stream(self._ahead, self._cards, task, dict(kernels), _How(depth, incumbent_us, full, stop))
+        rivals = self._fastest(task) if depth >= Gate.CONFIRMATION else ()
+        how = _How(depth, incumbent_us, full, rivals, stop)
+        stream = _Stream(self._ahead, self._cards, task, dict(kernels), how)
         try:
             yield from stream.results()
         finally:
@@ -112,6 +142,7 @@ class _How(NamedTuple):
     depth: Gate
     incumbent_us: float | None
     full: bool
+    rivals: tuple[str, ...]
     stop: Callable[[], bool]
 
 
@@ -180,7 +211,9 @@ class _Stream:
         while (item := self._survivors.get()) is not None and not self._ended():
             n, notes = item
             jobs = [(n, self._kernels[n])]
-            judged = card.judge(self._task, jobs, how.depth, how.incumbent_us, full=how.full, stop=self._ended)
+            judged = card.judge(
+                self._task, jobs, how.depth, how.incumbent_us, full=how.full, rivals=how.rivals, stop=self._ended
+            )
             for _, outcome in judged:
                 self._results.put((n, replace(outcome, findings=(*outcome.findings, *notes))))
 

@@ -173,18 +173,21 @@ class Pool:
         incumbent_us: float | None = None,
         *,
         full: bool = False,
+        rivals: tuple[str, ...] = (),
         stop: Callable[[], bool] = never,
     ) -> Iterator[tuple[int, Outcome]]:
         """All gates up to `depth` of each (n, kernel): (n, outcome), as they complete.
 
-        Every confirmation gets a fresh worker process. `stop` is asked twice a second: once it says True, what is
-        in hand is given up and no more results come, however long a worker hangs.
+        Every confirmation gets a fresh worker process; on a card it is timed beside `rivals`, a vendor routine per
+        shape. `stop` is asked twice a second: once it says True, what is in hand is given up and no more results come,
+        however long a worker hangs.
 
         Raises:
             PoolError: see the class of that name.
         """
         fresh = depth >= Gate.CONFIRMATION
-        jobs = [_Job(n, JudgeRequest(task, kernel, depth, incumbent_us, full), fresh=fresh) for n, kernel in kernels]
+        requests = [(n, JudgeRequest(task, kernel, depth, incumbent_us, full, rivals)) for n, kernel in kernels]
+        jobs = [_Job(n, request, fresh=fresh) for n, request in requests]
         return cast("Iterator[tuple[int, Outcome]]", self._run(jobs, stop))
 
     def vendor_times(self, task: Task, names: tuple[str, ...]) -> tuple[BaselineTimes, ...]:

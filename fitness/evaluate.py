@@ -105,6 +105,7 @@ def judge(
     depth: Gate = Gate.TIMING,
     incumbent_us: float | None = None,
     full: bool = False,
+    rivals: Sequence[str] = (),
     steps: int = 50_000_000,
     on_gate: OnGate | None = None,
 ) -> Outcome:
@@ -119,11 +120,14 @@ def judge(
         incumbent_us: geometric mean time of the best known kernel; one more than `HOPELESS` times slower
             ends as `Timed` at the timing screen with a note "hopeless", its large-shape results unchecked.
         full: the full correctness lists (seeds, confirmation) instead of the short ones.
+        rivals: per shape of the task, the vendor routine that a confirmation on a card is interleaved with; "" or
+            none at all: it is timed alone.
         steps: warp instructions of one run before it counts as hanging.
         on_gate: told of each gate as it is entered.
     """
     evaluation = _Evaluation(kernel, task, device, full=full, steps=steps, on_gate=on_gate)
     evaluation.seed = FRESH_SEED if depth >= Gate.CONFIRMATION else 0
+    evaluation.rivals = rivals
     outcome = evaluation.prepare() or evaluation.run(depth, incumbent_us)
     return evaluation.concluded(outcome)
 
@@ -147,6 +151,7 @@ class _Evaluation:
         self.kernel, self.task, self.device = kernel, task, device
         self.full, self.steps, self.on_gate = full, steps, on_gate
         self.seed = 0
+        self.rivals: Sequence[str] = ()
         self.compiled: Compiled | None = None
         self.code_key: str | None = None
         self.notes: list[Finding] = []
@@ -155,6 +160,7 @@ class _Evaluation:
         self.measurements: tuple[Measurement, ...] = ()
         self.started = time.perf_counter()
         self.compile_s = 0.0
+        self.timing_s = 0.0
 
     # -- what every outcome carries -----------------------------------------------------------------------------------
 
@@ -163,7 +169,7 @@ class _Evaluation:
             self.on_gate(gate)
 
     def cost(self) -> Cost:
-        return Cost(self.compile_s, time.perf_counter() - self.started)
+        return Cost(self.compile_s, time.perf_counter() - self.started, self.timing_s)
 
     def concluded(self, outcome: Outcome) -> Outcome:
         findings: list[Finding] = []
@@ -391,6 +397,7 @@ class _Evaluation:
             if ended is None:
                 raise
             return ended
+        self.timing_s += sum(measured.seconds for measured in timed)
         known |= zip(subjects, timed, strict=True)
         self.measurements = tuple(known[place] for place in range(len(self.task.shapes)))
         impossible = costing.below_floor(self.task, self.device.gpu, self.measurements)
@@ -402,14 +409,15 @@ class _Evaluation:
         """The device's times; when confirming on a card, taken beside the fastest vendor routine, and noted so."""
         if screen or self.device.clock == "modelled" or not self.seed:
             return self.device.time(list(subjects.values()), screen=screen)
-        from fitness.baselines.measuring import beside_fastest
+        from fitness.baselines.measuring import beside
         from fitness.devices.cuda.cuda import Cuda
 
         assert isinstance(self.device, Cuda)
         taken = []
         for place, subject in subjects.items():
             shape = self.task.shapes[place]
-            measured, name, ratio = beside_fastest(self.task, self.device, shape, subject)
+            name = self.rivals[place] if self.rivals else ""
+            measured, ratio = beside(self.task, self.device, shape, subject, name)
             taken.append(measured)
             if ratio is not None:
                 message = f"{ratio.value:.3f}x {name}, interleaved (95 % from {ratio.low:.3f} to {ratio.high:.3f})"

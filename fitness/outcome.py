@@ -81,10 +81,14 @@ class Finding:
 
 @dataclass(frozen=True)
 class Cost:
-    """What an evaluation cost, in wall seconds. Never compared between runs (not deterministic)."""
+    """What an evaluation cost, in wall seconds. Never compared between runs (not deterministic).
+
+    `timing_s`: of `evaluate_s`, for which a card was kept taking times; 0 on the modelled clock and in archives.
+    """
 
     compile_s: float = 0.0
     evaluate_s: float = 0.0
+    timing_s: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from typing import IO
 
 from fitness.compiler.nvrtc import NvrtcError
 from fitness.devices import open_device
-from fitness.devices.device import Device, Perishable
+from fitness.devices.device import Device, Perishable, Shareable
 from fitness.gpu import load
 from fitness.kernel import Kernel
 from fitness.outcome import Gate, Outcome
@@ -45,11 +45,13 @@ class DeviceSpec:
     """Which device a worker opens: `kind` as in `fitness.devices.DEVICES`, and the card by name ("H200").
 
     `visible`: CUDA_VISIBLE_DEVICES of the worker, which so meets one card of several; empty: as the parent has it.
+    `lock`: a file whose lock the workers of one card pass round; empty: the card is the worker's own.
     """
 
     kind: str
     gpu: str
     visible: str = ""
+    lock: str = ""
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,7 @@ class JudgeRequest:
     depth: Gate
     incumbent_us: float | None = None
     full: bool = False
+    rivals: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -302,6 +305,7 @@ def _answer(request: Request, device: Device, limits: CandidateLimits, connectio
                 depth=request.depth,
                 incumbent_us=request.incumbent_us,
                 full=request.full,
+                rivals=request.rivals,
                 steps=limits.steps,
                 on_gate=entered,
             )
@@ -322,6 +326,8 @@ def main(arguments: list[str]) -> int:
     device = open_device(spec.kind, load(spec.gpu))
     if isinstance(device, Perishable):
         device.run_s = limits.run_s
+    if spec.lock and isinstance(device, Shareable):
+        device.share(spec.lock)
     with contextlib.suppress(EOFError, BrokenPipeError):  # the parent is gone or has had enough
         connection.send(Ready())
         while True:

@@ -80,6 +80,7 @@ CHEATS: dict[str, Expected] = {
     "writes_past_end": _unsafe("out_of_bounds"),
     "writes_before_start": _unsafe("out_of_bounds"),
     "reads_past_end": _unsafe("out_of_bounds"),
+    "reads_far": _unsafe("out_of_bounds"),
     "scans_neighbours": _unsafe("out_of_bounds"),
     "assumes_aligned_n": _unsafe("out_of_bounds"),
     "null_pointer": _unsafe("out_of_bounds"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -44,6 +44,15 @@ class BaselineTimes:
 
 class NotApplicableError(ValueError):
     """A routine cannot compute this task; the message says why."""
+
+
+def fastest_names(times: Sequence[BaselineTimes]) -> tuple[str, ...]:
+    """Name of the fastest routine of each shape, in the task's order; empty where no routine has times."""
+    usable = [entry for entry in times if entry.timings]
+    if not usable:
+        return ()
+    shapes = range(len(usable[0].timings))
+    return tuple(min(usable, key=lambda entry: entry.timings[i].time_us).name for i in shapes)
 
 
 def routine(name: str) -> Routine:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from fitness import costing
-from fitness.baselines import VENDORS, BaselineTimes, NotApplicableError, Run, routine
+from fitness.baselines import VENDORS, BaselineTimes, NotApplicableError, Run, fastest_names, routine
 from fitness.correctness import check
 from fitness.devices.cuda.cuda import Cuda
 from fitness.devices.cuda.driver import Array, Card
@@ -19,7 +18,7 @@ from fitness.inputs import Case, make_case
 from fitness.kernel import FormatChoice
 from fitness.outcome import Timing
 from fitness.task import Task
-from fitness.timing import CONFIRM, FULL, SCREEN, Estimate, Plan, ratio_estimate
+from fitness.timing import CONFIRM, FULL, Estimate, Plan, ratio_estimate
 
 
 class _Borrowed:
@@ -128,38 +127,35 @@ def fastest(times: Sequence[BaselineTimes]) -> tuple[str, tuple[Timing, ...]] | 
 
     The name tells them apart where shapes differ: "cusparselt, cublas".
     """
-    usable = [entry for entry in times if entry.timings]
-    if not usable:
+    names = fastest_names(times)
+    if not names:
         return None
-    chosen = [min(usable, key=lambda entry: entry.timings[i].time_us) for i in range(len(usable[0].timings))]
-    names = [entry.name for entry in chosen]
+    by_name = {entry.name: entry for entry in times}
     name = names[0] if len(set(names)) == 1 else ", ".join(names)
-    return name, tuple(entry.timings[i] for i, entry in enumerate(chosen))
+    return name, tuple(by_name[chosen].timings[i] for i, chosen in enumerate(names))
 
 
-def beside_fastest(
-    task: Task, device: Cuda, shape: Mapping[str, int], subject: Timeable
-) -> tuple[Measurement, str, Estimate | None]:
-    """Time a candidate by the full protocol of confirmation, interleaved with the fastest vendor routine.
+def beside(
+    task: Task, device: Cuda, shape: Mapping[str, int], subject: Timeable, name: str
+) -> tuple[Measurement, Estimate | None]:
+    """Time a candidate by the full protocol of confirmation, interleaved with a vendor routine.
 
     Args:
         task: what both compute.
         device: the card.
         shape: one of the task's.
         subject: the candidate at that shape.
+        name: of a routine known to work here: one that breaks the card breaks it for the candidate too. "" for none.
 
     Returns:
-        (its measurement, the routine's name, routine time / candidate time); "" and None where no routine applies.
+        (its measurement, routine time / candidate time); None without a routine.
 
     Raises:
         TimingError: the candidate did not finish.
     """
-    alone = dataclasses.replace(task, shapes=(shape,))
-    best = fastest(measure(alone, device, plan=SCREEN))
-    if best is None:
-        return device.beside((subject,), (), CONFIRM)[0], "", None
-    name = best[0]
+    if not name:
+        return device.beside((subject,), (), CONFIRM)[0], None
     rival = maker(name, task, dense_case(task, shape, device))
     own, theirs = device.beside((subject,), (rival,), CONFIRM)
     pair = [np.array(each.samples_us).reshape(CONFIRM.blocks, -1) for each in (theirs, own)]
-    return own, name, ratio_estimate(pair[0], pair[1])
+    return own, ratio_estimate(pair[0], pair[1])

@@ -221,6 +221,7 @@ class Measurement:
     `reduced_steps`: (scale, warp instructions per block) of the runs at reduced K that a modelled time was
     extrapolated from, ascending; empty where the full size ran; None where the device does not say.
     `outputs`: what some of the timed runs wrote, for the caller to check; none on the modelled clock.
+    `seconds`: wall seconds a card was kept for it, shared equally among what was timed together.
     """
 
     time_us: float
@@ -231,6 +232,7 @@ class Measurement:
     occupancy: float = 0.0
     reduced_steps: tuple[tuple[float, float], ...] | None = None
     outputs: tuple[Mapping[str, Array], ...] = ()
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -303,3 +305,11 @@ class Perishable(Protocol):
 
     spent: bool
     run_s: float
+
+
+@runtime_checkable
+class Shareable(Protocol):
+    """A device that several processes use in turn: a card is nobody else's while a kernel is timed on it."""
+
+    def share(self, lock: str) -> None:
+        """Take turns with all who name the same lock file; a process that dies gives its turn up."""

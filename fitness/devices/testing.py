@@ -54,7 +54,8 @@ __device__ int calls;
 extern "C" __global__ void count(float* y) { if (threadIdx.x == 0) { calls += 1; y[0] = calls; } }
 """
 _SPIN = """
-extern "C" __global__ void spin(float* y, int n) { volatile int i = n; while (i) { i = n; } y[threadIdx.x] = i; }
+// A loop over a volatile local variable will not do: ptxas 13.0 drops it. This one reads global memory.
+extern "C" __global__ void spin(volatile float* y, int n) { y[threadIdx.x] = n; while (y[threadIdx.x] == n) { } }
 """
 _TRAP = """
 extern "C" __global__ void trap(float* y) { y[threadIdx.x] = 1.0f; if (threadIdx.x == 3) asm volatile("trap;"); }

@@ -20,7 +20,7 @@ def pool() -> Iterator[GpuPool]:
     """Its "card" is a process of NumPy's: right on all dense products."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("evo.gpu_pool.CARD", "tests.fitness.fakes:MisbehavingDevice")
-        with GpuPool("H200", [0], 1) as opened:
+        with GpuPool("H200", [0], 1, per_card=1) as opened:
             yield opened
 
 
@@ -62,3 +62,13 @@ def test_only_what_the_simulator_cannot_say_goes_on() -> None:
         assert "wgmma of tf32" in notes[0].message
         assert notes[0].severity == "note"
     assert go_on(TimedOut(Gate.COMPILE, (told,))) is None
+
+
+def test_the_workers_of_a_card_share_one_lock() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("evo.gpu_pool.CARD", "tests.fitness.fakes:MisbehavingDevice")
+        pool = GpuPool("H200", [0, 1], 1, per_card=3)
+    locks = [card.device.lock for card in pool._cards]
+    assert len(locks) == 6
+    assert sorted(locks.count(lock) for lock in set(locks)) == [3, 3]
+    pool.close()

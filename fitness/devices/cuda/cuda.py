@@ -8,8 +8,12 @@ lost: `spent` says so, and the worker process is replaced.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+import contextlib
+import fcntl
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import IO, Any, Final
 
 import numpy as np
 
@@ -80,6 +84,7 @@ class Cuda:
         self.operands = OperandCache(self.card, self.audit, gpu.l2_bytes)
         self.reading: Reading | None = None
         self._runs = 0
+        self._lock: IO[bytes] | None = None
 
     @property
     def gpu(self) -> Gpu:
@@ -90,6 +95,24 @@ class Cuda:
     def clock(self) -> Clock:
         """Times are measured."""
         return "measured"
+
+    def share(self, lock: str) -> None:
+        """Take turns on the card with all processes that name the same file, made if it is not there."""
+        self._lock = open(lock, "ab")  # noqa: SIM115 -- held as long as the process lives
+
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[None]:
+        """The card is this process's alone; the kernel takes the lock from a process that dies."""
+        if self._lock is None:
+            yield
+            return
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            # A kernel that never ends keeps the card busy until its process is killed: so does the turn.
+            if not self.spent:
+                fcntl.flock(self._lock, fcntl.LOCK_UN)
 
     # -- right? -------------------------------------------------------------------------------------------------------
 
@@ -102,20 +125,22 @@ class Cuda:
         if checks.blocks is not None:
             raise ValueError("a card runs whole grids; checks.blocks must be None")
         self._runs += 1
-        held: list[LoadedProgram | Slab] = []
-        try:
-            loaded = LoadedProgram(self.card, program)
-            held.append(loaded)
-            slab = Slab(self.card, program, inputs, self._runs)
-            held.append(slab)
-            sizes = {name: place.size for name, place in slab.places.items()}
-            loaded.enqueue(slab.addresses, sizes, loaded.arguments(slab.addresses))
-            self.card.wait(self.run_s)
-            slab.read()
-        except (CudaError, HangError, UnrestorableError) as error:
-            return self._ended(error, inputs)
-        finally:
-            self._release(held)
+        slab = Slab(self.card, program, inputs, self._runs)
+        with self._turn():
+            held: list[LoadedProgram | Slab] = []
+            try:
+                loaded = LoadedProgram(self.card, program)
+                held.append(loaded)
+                slab.place()
+                held.append(slab)
+                sizes = {name: place.size for name, place in slab.places.items()}
+                loaded.enqueue(slab.addresses, sizes, loaded.arguments(slab.addresses))
+                self.card.wait(self.run_s)
+                slab.read()
+            except (CudaError, HangError, UnrestorableError) as error:
+                return self._ended(error, inputs)
+            finally:
+                self._release(held)
         return Execution(
             outputs={name: slab.output(name) for name in inputs.outputs},
             written={name: slab.written(name) for name in inputs.outputs},
@@ -177,6 +202,15 @@ class Cuda:
         Raises:
             TimingError: one of the subjects did not finish, or wrote to its inputs.
         """
+        with self._turn():
+            began = time.perf_counter()
+            taken = self._beside(subjects, rivals, plan)
+            each_s = (time.perf_counter() - began) / len(taken)
+        return tuple(replace(measured, seconds=each_s) for measured in taken)
+
+    def _beside(
+        self, subjects: Sequence[Timeable], rivals: Sequence[SubjectMaker], plan: Plan
+    ) -> tuple[Measurement, ...]:
         runs = runs_per_sample(subjects[0].reference_us)
         held: list[Subject | Session] = []
         try:
@@ -206,6 +240,10 @@ class Cuda:
 
     def routine(self, make: SubjectMaker, reference_us: float, plan: Plan) -> Measurement:
         """Time a vendor routine by itself; what it raises is the caller's."""
+        with self._turn():
+            return self._routine(make, reference_us, plan)
+
+    def _routine(self, make: SubjectMaker, reference_us: float, plan: Plan) -> Measurement:
         runs = runs_per_sample(reference_us)
         self.reading = self.clocks.warm()
         subject = make(self.card, self.operands, runs)

@@ -52,6 +52,8 @@ def layout(sizes: Mapping[str, int], align: int, guard: int = GUARD) -> tuple[di
 class Slab:
     """All buffers of one checked run in one piece of memory, and what the host expects to find around them.
 
+    It is made on the host alone; `place` puts it on the card.
+
     Args:
         card: where.
         program: gives workspaces and alignment.
@@ -70,10 +72,19 @@ class Slab:
         for space in program.workspaces:
             if space.init != "poison":
                 self.part(self.image, space.name)[:] = 0
-        self.base = card.allocate(self.image.nbytes)
-        card.upload(self.base, self.image)
-        self.addresses = {name: self.base + place.offset for name, place in self.places.items()}
+        self.base = 0
+        self.addresses: dict[str, int] = {}
         self.seen: Bytes = self.image
+
+    def place(self) -> None:
+        """Put it on the card.
+
+        Raises:
+            MemoryError: the card has no room.
+        """
+        self.base = self.card.allocate(self.image.nbytes)
+        self.card.upload(self.base, self.image)
+        self.addresses = {name: self.base + place.offset for name, place in self.places.items()}
 
     def part(self, image: Bytes, name: str) -> Bytes:
         """The bytes of a buffer in an image of the slab."""

@@ -35,7 +35,9 @@ def test_poison_is_nan_in_every_type_and_never_the_hardwares() -> None:
 
 def slab(**changes: Any) -> Slab:
     program = copy_program(ResolvedWorkspace("S", 64, changes.get("init", "zero_once")))
-    return Slab(FakeCard(), program, copy_inputs(), 7)  # type: ignore[arg-type]
+    made = Slab(FakeCard(), program, copy_inputs(), 7)  # type: ignore[arg-type]
+    made.place()
+    return made
 
 
 def test_a_clean_run_leaves_nothing_to_find() -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
+from fitness.devices.cuda.cuda import Cuda
 from fitness.devices.cuda.driver import Array
 from fitness.devices.cuda.timing import GROUP_US, MOST_RUNS, Session, runs_per_sample
 from fitness.timing import FULL, Plan, time_estimate
@@ -91,3 +95,18 @@ def test_slow_kernels_get_fewer_samples_of_as_many_runs() -> None:
     (sampled,) = session(slow).sample(FULL, np.random.default_rng(0))
     assert sampled.samples.shape == (FULL.blocks, 1)
     assert slow.count == 1 + 4 * (FULL.blocks + 1)
+
+
+def test_a_turn_keeps_others_off_the_card(tmp_path: Path) -> None:
+    device = Cuda.__new__(Cuda)  # no card here: only its lock is used
+    device._lock, device.spent = None, False
+    device.share(str(tmp_path / "card"))
+    with open(tmp_path / "card", "ab") as other:
+        with device._turn(), pytest.raises(BlockingIOError):
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(other, fcntl.LOCK_UN)
+        with device._turn():
+            device.spent = True  # a kernel that never ends: the card is busy until the process is killed
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
