@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from fitness.devices.device import ResolvedTensorMap
 from fitness.devices.simulator.faults import Stop, finding, unsupported
 from fitness.devices.simulator.lanes import Chunk, Context, Value
+from fitness.devices.simulator.mbarrier import distinct
 from fitness.devices.simulator.memory import Memory
 from fitness.devices.simulator.reductions import Reduction, tensor_reduction
 from fitness.devices.simulator.regions import Region
@@ -218,7 +219,7 @@ class Bulk:
         if n == 1 or self.machine.races is not None or any(other is not found for other in maps):
             return False
         ready = self.machine.mbarriers.awaiting(*barrier, found.bytes)
-        if not ready or np.unique(slots).size != n:
+        if not ready or not distinct(slots):
             return False
         read = self._boxes(found, where, n)
         if read is None:
@@ -260,11 +261,13 @@ class Bulk:
 
         Also its buffer, the offsets of the contiguous rows there (n, rows) and the bytes of one.
         """
-        at = np.stack([np.broadcast_to(np.asarray(c).astype(np.uint32), n).view(np.int32) for c in where])
+        at = np.empty((len(where), n), dtype=np.int64)
+        for dimension, c in enumerate(where):
+            at[dimension] = np.asarray(c).astype(np.uint32).view(np.int32)
         region = self.memory.find(found.address)
-        if region is None or found.address >= region.end or (at[0].astype(np.int64) * found.width % _CHUNK).any():
+        if region is None or found.address >= region.end or (at[0] * found.width % _CHUNK).any():
             return None
-        placed = starts_of(found, at.astype(np.int64))
+        placed = starts_of(found, at)
         part = overlap(found, tuple(int(c) for c in at[:, 0]))
         if placed is None or part is None:
             return None

@@ -372,7 +372,7 @@ class Objects:
         """Whether copies of `size` bytes to distinct blocks may count at mbarriers that all have one offset."""
         offset = int(offsets[0])
         barrier = self._barriers.get(offset)
-        if barrier is None or (offsets != offset).any() or np.unique(slots).size != slots.size:
+        if barrier is None or (offsets != offset).any() or not distinct(slots):
             return False
         words, index = self._cells(slots, offset)
         if not barrier.valid[slots].all() or (words.take(index) != _SEAL).any():
@@ -412,6 +412,11 @@ class Objects:
     def more(self, slot: int, offset: int, count: int) -> None:
         """`cp.async.mbarrier.arrive` without `.noinc`: the phase awaits `count` more arrivals."""
         self._barriers[offset].pending[slot] += count
+
+
+def distinct(slots: Slots) -> bool:
+    """Whether no block is named twice; they mostly ascend."""
+    return bool((slots[1:] > slots[:-1]).all()) or np.unique(slots).size == slots.size
 
 
 def groups(offsets: Slots) -> list[tuple[int, Any]]:

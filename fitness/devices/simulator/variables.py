@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import struct
 from dataclasses import dataclass
@@ -48,6 +49,7 @@ _PIECES = re.compile(
 _TYPE = re.compile(r"\.([busf]\d+(?:x2)?|bf16(?:x2)?|pred)\b")
 
 
+@functools.cache
 def type_bytes(name: str) -> int:
     """Bytes of a PTX fundamental type ("f32" -> 4, "f16x2" -> 4, "pred" -> 1)."""
     if name == "pred":
