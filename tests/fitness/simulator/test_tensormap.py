@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fitness.devices.device import ResolvedTensorMap
+from fitness.devices.simulator.bulk import Bulk
 from fitness.devices.simulator.tensormap import decode, encode
 from fitness.tensormap import problem
 from tests.fitness.simulator.engine import clean, floats, kinds, launch, run
@@ -252,3 +253,31 @@ def test_a_box_that_begins_off_a_multiple_of_16_bytes_faults(first: int) -> None
     x = floats(24 * 40).reshape(24, 40)
     with pytest.raises(AssertionError, match="no multiple of 16"):
         loaded(MAP, x, first, 3)
+
+
+@pytest.mark.parametrize("checks", [{}, {"uninitialised": False, "counters": True}])
+@pytest.mark.parametrize("column", [0, 8, 32, -4, 40])
+def test_copies_of_all_blocks_at_once_are_those_of_each(
+    column: int, checks: dict[str, bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Boxes whole, cut on either side and outside: the same bytes, findings and counters as one by one."""
+    x = floats(24 * 40).reshape(24, 40)
+    source = LOAD.replace("BYTES", "512").replace("COPY", COPY_2D.replace("c1", "c1 + 8 * blockIdx.x"))
+    source = source.replace("y[i]", "y[128 * blockIdx.x + i]")
+    program = launch("load", 3, 64, MAP, "y", column, 0, shared=512)
+    together, taken = Bulk._together, []
+
+    def watched(*arguments: Any) -> bool:
+        taken.append(together(*arguments))
+        return taken[-1]
+
+    executions = []
+    for way in (watched, lambda *_: False):
+        monkeypatch.setattr(Bulk, "_together", way)
+        y = {"y": np.zeros(384, np.float32)}
+        executions.append(run(source, program, {"x": x}, y, races=False, **checks))
+    assert taken == [column != 40]
+    for execution in executions:
+        got = clean(execution).outputs["y"].reshape(3, 8, 16)
+        np.testing.assert_array_equal(got, [box(x, (column, 8 * block), (16, 8)) for block in range(3)])
+    assert repr(executions[0].counters) == repr(executions[1].counters)
