@@ -258,7 +258,7 @@ def test_a_box_that_begins_off_a_multiple_of_16_bytes_faults(first: int) -> None
 @pytest.mark.parametrize("checks", [{}, {"uninitialised": False, "counters": True}])
 @pytest.mark.parametrize("column", [0, 8, 32, -4, 40])
 def test_copies_of_all_blocks_at_once_are_those_of_each(
-    column: int, checks: dict[str, bool], monkeypatch: pytest.MonkeyPatch
+    column: int, checks: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Boxes whole, cut on either side and outside: the same bytes, findings and counters as one by one."""
     x = floats(24 * 40).reshape(24, 40)
