@@ -10,7 +10,7 @@ from fitness.formats import get_format
 from fitness.kernel import Kernel
 from mutations.operator import Context
 from mutations.rewrite.rule import Rewritten, Rule
-from mutations.rewrite.syntax import Code, Edit, Loop, leaves, loops, statements
+from mutations.rewrite.syntax import Code, Edit, Loop, leaves, loaded, loops, statements
 from mutations.rewrite.threads import prelude
 from mutations.rewrite.toml import remove_param, set_launch, set_top, strings
 
@@ -117,9 +117,10 @@ def _indexed(code: Code, function: tree_sitter.Node, name: str) -> list[tuple[tr
         parent = node.parent
         if code.text(node) != name or parent is None or parent.type == "pointer_declarator":
             continue  # another name, or the parameter itself
-        if parent.type != "subscript_expression" or parent.named_children[0] != node:
+        value = loaded(code, parent) if parent.type == "subscript_expression" else None
+        if value is None or parent.named_children[0] != node:
             return []
-        found.append((parent, code.text(parent)[len(name) + 1 : -1]))
+        found.append((value, code.text(parent)[len(name) + 1 : -1]))
     return found
 
 

@@ -10,7 +10,7 @@ from fitness.kernel import Kernel, Launch
 from mutations.operator import Context
 from mutations.rewrite.rule import Rewritten, Rule
 from mutations.rewrite.sums import SumLoop, sum_loops
-from mutations.rewrite.syntax import Code, Edit, counted_loop, leaves
+from mutations.rewrite.syntax import Code, Edit, counted_loop, leaves, loaded
 from mutations.rewrite.threads import (
     Dims,
     Prelude,
@@ -133,8 +133,9 @@ def _loads(code: Code, function: tree_sitter.Node, found: SumLoop) -> Iterator[t
         pointer = "" if argument is None else code.text(argument)
         if pointer.isidentifier() and code.text(node)[len(pointer) :] == f"[{found.loop.name}]":
             kind = element_type(code, function, pointer)
-            if kind in _SMALL:
-                yield node, pointer, kind
+            value = loaded(code, node)
+            if value is not None and kind in _SMALL:
+                yield value, pointer, kind
 
 
 def _choices(loads: _Loads) -> Iterator[_Loads]:

@@ -178,6 +178,18 @@ def loops(code: Code) -> tuple[Loop, ...]:
     return tuple(loop for loop in found if loop is not None)
 
 
+def loaded(code: Code, element: tree_sitter.Node) -> tree_sitter.Node | None:
+    """What stands for the value of `p[i]`: itself, or the `__ldg(&p[i])` around it; None where its address is taken."""
+    address = element.parent
+    if address is None or address.type != "pointer_expression" or not code.text(address).startswith("&"):
+        return element
+    arguments = address.parent
+    call = None if arguments is None else arguments.parent
+    if arguments is None or call is None or arguments.type != "argument_list" or len(arguments.named_children) != 1:
+        return None
+    return call if code.text(call).startswith("__ld") else None
+
+
 def statements(body: tree_sitter.Node) -> list[tree_sitter.Node]:
     """The statements of a block, or the one that is none."""
     inner = body.named_children if body.type == "compound_statement" else [body]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from fitness.kernel import Kernel
 from mutations.operator import Context
 from mutations.rewrite.rule import Rewritten, Rule
 from mutations.rewrite.sums import SumLoop, sum_loops
-from mutations.rewrite.syntax import Code, Edit
+from mutations.rewrite.syntax import Code, Edit, loaded
 
 if TYPE_CHECKING:
     import tree_sitter
@@ -30,10 +30,10 @@ class VectorLoads(Rule):
         for found in sum_loops(code):
             if found.loop.step != "1" or next(code.nodes("for_statement", found.loop.body), None) is not None:
                 continue
-            loads = [node for node in code.nodes("subscript_expression", found.loop.body) if _direct(code, node, found)]
+            loads = list(_loads(code, found))
             if not loads:
                 continue
-            names = sorted({_pointer(code, node) for node in loads})
+            names = sorted({pointer for _, pointer in loads})
             for width in _WIDTHS:
                 node = found.loop.node
                 edits = [Edit(node.start_byte, node.end_byte, _vectorised(code, found, loads, width))]
@@ -42,21 +42,23 @@ class VectorLoads(Rule):
                     yield Rewritten(source, f"loads of {', '.join(names)} {width} at a time")
 
 
-def _pointer(code: Code, node: tree_sitter.Node) -> str:
-    argument = node.child_by_field_name("argument")
-    return "" if argument is None else code.text(argument)
+_Loads = Sequence[tuple["tree_sitter.Node", str]]
 
 
-def _direct(code: Code, node: tree_sitter.Node, found: SumLoop) -> bool:
-    """`name[variable]`."""
-    index = code.text(node)[len(_pointer(code, node)) :]
-    return _pointer(code, node).isidentifier() and index == f"[{found.loop.name}]"
+def _loads(code: Code, found: SumLoop) -> Iterator[tuple[tree_sitter.Node, str]]:
+    """What stands for the value of each `pointer[variable]`, and the pointer."""
+    for node in code.nodes("subscript_expression", found.loop.body):
+        argument = node.child_by_field_name("argument")
+        pointer = "" if argument is None else code.text(argument)
+        value = loaded(code, node)
+        if value is not None and pointer.isidentifier() and code.text(node) == f"{pointer}[{found.loop.name}]":
+            yield value, pointer
 
 
-def _vectorised(code: Code, found: SumLoop, loads: list[tree_sitter.Node], width: int) -> str:
+def _vectorised(code: Code, found: SumLoop, loads: _Loads, width: int) -> str:
     loop = found.loop
     name, step = loop.name, f"{loop.name}_step"
-    pointers = sorted({_pointer(code, node) for node in loads})
+    pointers = sorted({pointer for _, pointer in loads})
     aligned = " && ".join(
         f"reinterpret_cast<uintptr_t>({p} + {name}) % ({width} * sizeof(*{p})) == 0" for p in pointers
     )
@@ -77,10 +79,10 @@ def _vectorised(code: Code, found: SumLoop, loads: list[tree_sitter.Node], width
     )
 
 
-def _with_vectors(code: Code, found: SumLoop, loads: list[tree_sitter.Node], step: str) -> str:
+def _with_vectors(code: Code, found: SumLoop, loads: _Loads, step: str) -> str:
     """The body with vector elements for the loads and the variable moved on for everything else."""
     body = found.loop.body
-    edits = [Edit(node.start_byte, node.end_byte, f"{_pointer(code, node)}_vector.items[{step}]") for node in loads]
+    edits = [Edit(node.start_byte, node.end_byte, f"{pointer}_vector.items[{step}]") for node, pointer in loads]
     spans = [(edit.start, edit.end) for edit in edits]
     for node in code.nodes("identifier", body):
         inside = any(start <= node.start_byte < end for start, end in spans)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from typing import cast
 
 import pytest
 
 import seeds
 from fitness.evaluate import Prepared, judge, prepare
+from fitness.kernel import Kernel
 from fitness.outcome import Gate
 from fitness.registry import find
+from fitness.task import Task
 from mutations import load_operator
 from mutations.operator import Judged, Operator, Proposal, Refusal
 from mutations.rewrite import RULES
@@ -51,6 +54,55 @@ def test_a_kernel_without_a_place_is_refused() -> None:
     reply = find(RULES, "raster", "rule")().propose([judged(seed_kernel("gemm/fused_mma"))], context(TASKS["fused"]))
     assert isinstance(reply, Refusal)
     assert "no place" in reply.why
+
+
+def every_child(rule: str, kernel: Kernel, task: Task, most: int) -> list[Kernel]:
+    """Distinct children of one kernel by one rule, in the order they are drawn."""
+    made = cast(type[Rule], find(RULES, rule, "rule"))()
+    found: dict[str, Kernel] = {}
+    while len(found) < most:
+        reply = made.propose([judged(kernel)], context(task, seed=len(found), tried=tuple(found)))
+        if not isinstance(reply, Proposal):
+            break
+        found[reply.kernel.id] = reply.kernel
+    return list(found.values())
+
+
+HINTED = [
+    ("change_format", "spmm/csr_vector"),
+    ("change_format", "spmm/csr_scalar"),
+    ("shared_staging", "spmm/csr_scalar"),
+    ("vector_loads", "gemm/dense_naive"),
+]
+
+
+@pytest.mark.parametrize(("rule", "seed"), HINTED)
+def test_a_load_through_a_hint_is_one_load(rule: str, seed: str) -> None:
+    """`__ldcs(&p[i])` is what stands for the element: an address of the element's new place is no global one."""
+    task = task_of(seed)
+    grandchildren = [
+        child
+        for hinted in every_child("cache_hints", seed_kernel(seed), task, 40)
+        for child in every_child(rule, hinted, task, 40)
+    ]
+    assert grandchildren
+    for child in grandchildren:
+        assert not re.search(r"__ld\w*\(&(ell_|\w+_stage|\w+_vector)", child.source), child.source
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("second", RULES)
+@pytest.mark.parametrize("seed", ["spmm/csr_scalar", "spmm/csr_vector", "gemm/dense_naive", "spmm/nm24_shared"])
+def test_rules_one_after_the_other_are_right(seed: str, second: str) -> None:
+    """A child of every rule, then a child of that by another: what one writes, the next must read as it is meant."""
+    task = task_of(seed)
+    for first in RULES:
+        for child in every_child(first, seed_kernel(seed), task, 1):
+            for grandchild in every_child(second, child, task, 1):
+                prepared = prepare(grandchild, task, device())
+                assert isinstance(prepared, Prepared), (first, prepared.findings, grandchild.source)
+                outcome = judge(grandchild, task, device(), depth=Gate.SMALL_RUN)
+                assert outcome.valid, (first, outcome.findings, grandchild.source)
 
 
 @pytest.mark.slow
