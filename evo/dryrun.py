@@ -11,8 +11,8 @@ from evo.evaluator import Evaluator
 from evo.experiment import Experiment
 from evo.observer import SeedNote
 from evo.progress import shape_text, time_text
-from evo.seeding import baseline_kernel, refusal, starting_seeds, why_not
-from evo.starting import check_budget
+from evo.seeding import baseline_kernel, refusal, why_not
+from evo.starting import first_kernels
 from fitness.gpu import Gpu
 from fitness.kernel import Kernel
 from fitness.outcome import Outcome, Timed, Timing
@@ -57,7 +57,9 @@ class Forecast:
         return 1 / merit.floor_fraction(self.timings)
 
 
-def forecast(experiment: Experiment, gpu: Gpu, pool: Evaluator, library: Library | None = None) -> Forecast:
+def forecast(
+    experiment: Experiment, gpu: Gpu, pool: Evaluator, library: Library | None = None, *, seedless: bool = False
+) -> Forecast:
     """Judge the seeds and the baseline, as the run would, and nothing else.
 
     Args:
@@ -65,13 +67,13 @@ def forecast(experiment: Experiment, gpu: Gpu, pool: Evaluator, library: Library
         gpu: the card.
         pool: open.
         library: where "archive:similar" in `task.seeds` looks.
+        seedless: `seeds = []` is no error, as a model would make the first kernels.
 
     Raises:
         EvoError: no usable seed, or a baseline that is not valid.
     """
     task = experiment.checked_task
-    seeds, notes = starting_seeds(task, library, arch=gpu.arch)
-    check_budget(experiment, seeds)
+    seeds, notes = first_kernels(experiment, library, gpu.arch, seedless=seedless)
     baseline = baseline_kernel(task)
     kernels: list[tuple[int, Kernel]] = [(n, seed.kernel) for n, seed in enumerate((*seeds, baseline))]
     started = time.monotonic()
@@ -88,7 +90,7 @@ def forecast(experiment: Experiment, gpu: Gpu, pool: Evaluator, library: Library
         seconds = min(seconds, 60 * experiment.budget.minutes)
     verdicts = tuple(SeedVerdict(seed.name, outcomes[n]) for n, seed in enumerate(seeds))
     dropped = tuple(note for note in notes if note.dropped is not None)
-    refused = refusal([(verdict.name, verdict.outcome) for verdict in verdicts])
+    refused = refusal([(verdict.name, verdict.outcome) for verdict in verdicts]) if seeds else None
     why = None if refused is None else str(refused)
     return Forecast(gpu, verdicts, dropped, baseline.name, timed.timings, candidates, seconds, why)
 

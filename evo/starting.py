@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from evo import provenance, resuming
@@ -15,6 +14,7 @@ from evo.observer import SeedNote
 from evo.seeding import Seed, starting_seeds
 from fitness import gpu as gpus
 from fitness.outcome import Clock
+from mutations.operator import Library
 
 
 @dataclass(frozen=True)
@@ -100,22 +100,30 @@ def _record(experiment: Experiment, device: DeviceSpec) -> RunRecord:
 def _fresh_seeds(
     experiment: Experiment, archive: Archive, device: DeviceSpec, seedless: bool
 ) -> tuple[tuple[Seed, ...], tuple[SeedNote, ...]]:
-    if seedless and not experiment.checked_task.seeds:
-        return (), ()
     arch = gpus.load(device.gpu).arch
-    seeds, notes = starting_seeds(experiment.checked_task, ArchiveLibrary(archive, None, arch), arch=arch)
-    check_budget(experiment, seeds)
-    return seeds, notes
+    return first_kernels(experiment, ArchiveLibrary(archive, None, arch), arch, seedless=seedless)
 
 
-def check_budget(experiment: Experiment, seeds: Sequence[Seed]) -> None:
-    """Refuse a budget that the seeds alone would overdraw.
+def first_kernels(
+    experiment: Experiment, library: Library | None, arch: str, *, seedless: bool
+) -> tuple[tuple[Seed, ...], tuple[SeedNote, ...]]:
+    """What a new run begins with: its seeds, and a note on every one considered.
+
+    Args:
+        experiment: the run's.
+        library: where "archive:similar" looks; None: nowhere.
+        arch: of the card.
+        seedless: `seeds = []` is no error, a model makes the first kernels.
 
     Raises:
-        SeedError: it does.
+        SeedError: no start is possible, or the budget does not even cover the seeds.
     """
+    if seedless and not experiment.checked_task.seeds:
+        return (), ()
+    seeds, notes = starting_seeds(experiment.checked_task, library, arch=arch)
     limit = experiment.budget.evaluations
     if limit is not None and limit < len(seeds):
         raise SeedError(
             f"budget.evaluations = {limit} does not even cover the {len(seeds)} seeds", "raise it or name fewer seeds"
         )
+    return seeds, notes

@@ -20,7 +20,7 @@ from evo.errors import EvoError
 from evo.experiment import BudgetSection, Experiment
 from evo.gpu_pool import GpuPool
 from evo.ledger import ArchiveLibrary
-from evo.llm.connect import HINT, connect
+from evo.llm.connect import HINT, Connection, connect
 from evo.llm.costs import costs_json, costs_line, costs_of
 from evo.loop import run_experiment
 from evo.observer import Observer, RunSummary, Silent
@@ -178,17 +178,23 @@ def _forecast(job: Job, options: Options, console: Console) -> dryrun.Forecast:
     with _pool(job, options) as pool, held as archive:
         gpu = gpus.load(job.experiment.device.gpu)
         library = None if archive is None else ArchiveLibrary(archive, None, gpu.arch)
-        plan = dryrun.forecast(job.experiment, gpu, pool, library)
+        seedless = not job.experiment.checked_task.seeds and _connection(job, options) is not None
+        plan = dryrun.forecast(job.experiment, gpu, pool, library, seedless=seedless)
     if not options.as_json:
         for line in dryrun.forecast_lines(plan):
             console.print(line, markup=False, soft_wrap=True)
     return plan
 
 
+def _connection(job: Job, options: Options) -> Connection | None:
+    """The models that may be asked, if any."""
+    asked = not options.no_llm and options.replay is None
+    return connect(job.experiment, os.environ, options.model) if asked else None
+
+
 def _run(job: Job, options: Options, console: Console, shared: Shared) -> tuple[RunSummary, dict[str, object]]:
     watcher = _observer(options, console)
-    asked = not options.no_llm and options.replay is None
-    connection = connect(job.experiment, os.environ, options.model) if asked else None
+    connection = _connection(job, options)
     with Archive.open(job.archive) as archive:
         with _pool(job, options) as pool, closing(watcher) if isinstance(watcher, LiveProgress) else nullcontext():
             summary = run_experiment(

@@ -18,6 +18,7 @@ from evo.cli.boundary import INTERRUPTED
 from evo.cli.experiments import find
 from evo.cli.group import cli
 from evo.evaluator import never
+from evo.llm.connect import Connection
 from evo.pool import CandidateLimits, DeviceSpec
 from evo.report.folder import run_folder, write_run_folder
 from fitness import gpu as gpus
@@ -25,6 +26,7 @@ from fitness.evaluate import Prepared
 from fitness.kernel import Kernel
 from fitness.outcome import Finding, Gate, Outcome, Resources, Timed, Timing, WrongResult
 from fitness.task import Task
+from mutations.llm.folder import FolderTransport
 
 
 class InstantPool:
@@ -209,6 +211,18 @@ def test_a_dry_run_looks_into_the_archive_for_similar_kernels() -> None:
     assert all(name in out for name in names)
 
 
+def test_a_dry_run_without_seeds_needs_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    code, _, err = run("smoke", "--dry-run", "--set", "task.seeds=[]")
+    assert code == 1
+    assert "task.seeds gives no kernel to start from" in err
+    monkeypatch.setattr(jobs, "connect", lambda *_: Connection((), FolderTransport(Path("asked"))))
+    code, out, _ = run("smoke", "--dry-run", "--set", "task.seeds=[]")
+    assert code == 0
+    assert "refused" not in out
+    code, _, _ = run("smoke", "--dry-run", "--set", "task.seeds=[]", "--no-llm")
+    assert code == 1
+
+
 def test_a_dry_run_checks_that_the_budget_covers_the_seeds() -> None:
     code, _, err = run("smoke", "--dry-run", "--set", "budget.evaluations=1")
     assert code == 1
@@ -256,7 +270,7 @@ def test_resume_refuses_a_changed_experiment() -> None:
 BAD = {
     "no TOML": ("name = ", "is not valid TOML"),
     "unknown key": ('name = "x"\n[serach]\n[task]\nop = "spmm"\n', 'serach: unknown key; did you mean "search"?'),
-    "unknown op": ('name = "x"\n[task]\nop = "spm"\nshapes = [{M=64,K=64,N=8}]\n', "spmm"),
+    "unknown op": ('name = "x"\n[task]\nop = "spm"\nshapes = [{M=64,K=64,N=8}]\n', "did you mean 'spm"),
     "impossible shape": (
         'name = "x"\n[task]\nop = "spmm"\npattern = {kind="nm",n=2,m=4}\ndtype="float16"\n'
         'shapes = [{M=64,K=30,N=8}]\nseeds=["spmm/nm24_*"]\n',

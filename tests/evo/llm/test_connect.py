@@ -44,7 +44,7 @@ def test_several_models_need_a_name(httpserver: HTTPServer) -> None:
 
 
 def test_prices_come_from_the_experiment_then_from_the_list(httpserver: HTTPServer) -> None:
-    models = [{"name": "gpt-5", "usd_per_million": [1, 2]}, {"name": "gpt-5-mini-x"}, {"name": "unheard"}]
+    models = [{"name": "gpt-5", "usd_per_million": [1, 2]}, {"name": "gpt-5-mini"}, {"name": "unheard"}]
     where = environment(ScriptedModel(httpserver, []))
     made = connect(world.experiment(llm__models=models), where)
     assert made is not None
