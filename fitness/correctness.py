@@ -12,7 +12,7 @@ accumulation in chunks of 16 or one by one passes, 16-bit accumulators, 16-bit s
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -97,6 +97,20 @@ def check(
     return comparison.describe(wrong, was_written)
 
 
+def margins(case: Case, outputs: Mapping[str, Array]) -> tuple[float, float]:
+    """How much of the criterion a complete result uses up: at most 1 in both for a right one.
+
+    Returns:
+        (largest error of an element / what is allowed there, largest Frobenius error of a long line / its limit);
+        inf where exactness or finiteness is violated.
+    """
+    with np.errstate(invalid="ignore"):
+        got = case.logical(outputs).astype(np.float64)
+    comparison = _Comparison(case, got, np.ones(got.shape, np.bool_))
+    element = comparison.margin(np.ones(got.shape, np.bool_))
+    return element, comparison.line_margin()
+
+
 class _Limits:
     """What of the criterion does not depend on the output: (M, N) arrays of one case.
 
@@ -156,20 +170,28 @@ class _Comparison:
 
         A correctly rounded subnormal may be off by eta however small it is, so eta * sqrt(elements) is allowed on top.
         """
+        wrong = np.zeros(self.got.shape, np.bool_)
+        for long, norm, limit in self.lines():
+            line = long & ~(norm <= limit)
+            if line.any():
+                self.worst_line = max(self.worst_line, _largest(norm, limit, line))
+            wrong |= line & self.compared & self.finite
+        return wrong
+
+    def lines(self) -> Iterator[tuple[Mask, NDArray[np.float64], NDArray[np.float64]]]:
+        """(has it a meaningful error, error, limit) of all rows, then of all columns."""
         use = self.compared & self.finite
         error, ref = np.where(use, self.error, 0.0), np.where(use, self.ref, 0.0)
-        wrong = np.zeros(self.got.shape, np.bool_)
         for axis in (1, 0):
             count = np.count_nonzero(ref, axis=axis, keepdims=True)
             norm = np.sqrt(np.square(error).sum(axis=axis, keepdims=True))
             limit = self.tolerance.frobenius * np.sqrt(np.square(ref).sum(axis=axis, keepdims=True))
             limit += self.tolerance.eta * np.sqrt(count)
-            line = (count >= FROBENIUS_ELEMENTS) & ~(norm <= limit)
-            if line.any():
-                ratios = np.divide(norm, limit, out=np.full_like(norm, np.inf), where=limit > 0)
-                self.worst_line = max(self.worst_line, float(ratios[line].max()))
-            wrong |= line & use
-        return wrong
+            yield count >= FROBENIUS_ELEMENTS, norm, limit
+
+    def line_margin(self) -> float:
+        """Largest Frobenius error over its limit, of rows and columns that have a meaningful one."""
+        return max((_largest(norm, limit, long) for long, norm, limit in self.lines() if long.any()), default=0.0)
 
     def describe(self, wrong: Mask, written: Mask) -> WrongValues:
         """How far off and in what pattern."""
@@ -197,5 +219,12 @@ class _Comparison:
             return self.worst_line
         allowed = self.allowed
         same = np.isfinite(self.got) == self.finite
-        ratio = np.divide(self.error, allowed, out=np.full(allowed.shape, np.inf), where=same & (allowed > 0))
+        beyond = np.where(same & (self.error == 0.0), 0.0, np.inf)
+        ratio = np.divide(self.error, allowed, out=beyond, where=same & (allowed > 0))
         return float(ratio[wrong].max())
+
+
+def _largest(norm: NDArray[np.float64], limit: NDArray[np.float64], line: Mask) -> float:
+    """Largest ratio of those lines; inf where an error meets a limit of 0."""
+    ratios = np.divide(norm, limit, out=np.where(norm > 0, np.inf, 0.0), where=limit > 0)
+    return float(ratios[line].max())

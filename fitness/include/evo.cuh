@@ -3,6 +3,7 @@
 #pragma once
 #include <cuda_fp16.h>
 
+#ifdef __CUDACC_RTC__  // NVRTC has no standard headers; nvcc includes some that define these
 using int8_t = signed char;
 using int16_t = short;
 using int32_t = int;
@@ -13,6 +14,9 @@ using uint32_t = unsigned int;
 using uint64_t = unsigned long long;
 
 using uintptr_t = unsigned long long;
+#else
+#include <cstdint>
+#endif
 
 #ifndef INFINITY
 #define INFINITY __int_as_float(0x7f800000)
