@@ -29,24 +29,8 @@ args   = ["W.values", "W.indices", "W.indptr", "W.row_order", "X", "Y", "bias", 
 
 [[launch]]
 kernel = "spmm_8"
-when   = "N > 4 * VEC and N <= 8 * VEC"
+when   = "N > 4 * VEC"
 grid   = ["cdiv(M * (1 + 3 * (W.nnz > 4 * SHARE * M)), THREADS // 8) * cdiv(N, 8 * VEC)"]
-block  = ["THREADS"]
-args   = ["W.values", "W.indices", "W.indptr", "W.row_order", "X", "Y", "bias", "residual", "scale", "M", "N", "ldx",
-          "ldy", "W.nnz"]
-
-[[launch]]
-kernel = "spmm_16"
-when   = "N > 8 * VEC and N <= 16 * VEC"
-grid   = ["cdiv(M * (1 + (W.nnz > 2 * SHARE * M)), THREADS // 16) * cdiv(N, 16 * VEC)"]
-block  = ["THREADS"]
-args   = ["W.values", "W.indices", "W.indptr", "W.row_order", "X", "Y", "bias", "residual", "scale", "M", "N", "ldx",
-          "ldy", "W.nnz"]
-
-[[launch]]
-kernel = "spmm_32"
-when   = "N > 16 * VEC"
-grid   = ["cdiv(M, THREADS // 32) * cdiv(N, 32 * VEC)"]
 block  = ["THREADS"]
 args   = ["W.values", "W.indices", "W.indptr", "W.row_order", "X", "Y", "bias", "residual", "scale", "M", "N", "ldx",
           "ldy", "W.nnz"]
@@ -54,7 +38,7 @@ args   = ["W.values", "W.indices", "W.indptr", "W.row_order", "X", "Y", "bias", 
 [params]
 THREADS = { values = [64, 128, 256, 512], default = 128 }
 VEC     = { values = [1, 2, 4, 8],        default = 4 }
-SHARE   = { values = [1, 2, 4, 8, 16],    default = 4 }  # nonzeros a lane should have of a mean row, at least
+SHARE   = { values = [1, 2, 4, 8, 16],    default = 2 }  # nonzeros a lane should have of a mean row, at least
 UNROLL  = { values = [1, 2, 4],           default = 4 }
 ORDER   = { values = [0, 1, 2],           default = 0 }  # rows as they are, the longest first, alike together
 ---*/
@@ -95,6 +79,7 @@ __device__ __forceinline__ void store_y(const float (&sums)[COUNT], out_t* y, co
 }
 // endregion
 
+// Eight lanes read whole lines of X where VEC is 16 bytes; wider teams would leave less to run side by side.
 // Teams of LANES lanes, VEC columns to each; to a row one team, four or a whole warp of them, as long as each has at
 // least SHARE nonzeros of a mean row.
 template <int LANES>
@@ -155,5 +140,3 @@ TEAMS(1)
 TEAMS(2)
 TEAMS(4)
 TEAMS(8)
-TEAMS(16)
-TEAMS(32)

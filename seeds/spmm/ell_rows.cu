@@ -11,7 +11,7 @@ args   = ["W.values", "W.indices", "W.max_row", "X", "Y", "bias", "residual", "s
 
 [params]
 THREADS = { values = [64, 128, 256, 512], default = 128 }
-TX      = { values = [4, 8, 16, 32],      default = 32 }  # lanes along the columns, fewer where N is small
+TX      = { values = [4, 8, 16, 32],      default = 8 }  # lanes along the columns, fewer where N is small
 VEC     = { values = [1, 2, 4, 8],        default = 4 }
 UNROLL  = { values = [1, 2, 4, 8],        default = 4 }
 ORDER   = { values = [0, 1],              default = 1 }  # slots of the same number together, or those of a row

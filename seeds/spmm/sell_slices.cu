@@ -14,7 +14,7 @@ args   = ["W.values", "W.indices", "W.indptr", "W.row_order", "X", "Y", "bias", 
 C       = { values = [4, 8, 16, 32, 64],              default = 8 }  # rows of a slice
 SIGMA   = { values = [1, 64, 256, 1024, 4096, 16384], default = 1024 }  # rows sorted by length together
 THREADS = { values = [64, 128, 256, 512],             default = 128 }
-TX      = { values = [4, 8, 16, 32],                  default = 32 }  # lanes along the columns, fewer where N is small
+TX      = { values = [4, 8, 16, 32],                  default = 8 }  # lanes along the columns, fewer where N is small
 VEC     = { values = [1, 2, 4, 8],                    default = 4 }
 UNROLL  = { values = [1, 2, 4, 8],                    default = 4 }
 ---*/

@@ -117,7 +117,7 @@ SETTINGS: dict[str, dict[str, int]] = {
     "spmm/bsr_mma_reordered": {"R": 16, "C": 16, "ROWS": 1, "COLUMNS": 1, "BN": 32, "WN": 16},
     "spmm/channels_tiled": {"BM": 32, "BN": 128, "BK": 8, "TN": 8},
     "spmm/coo_segments": {"SHARE": 16, "TX": 4, "VEC": 1},
-    "spmm/csc_scatter": {"TX": 8, "THREADS": 256, "VEC": 2},
+    "spmm/csc_scatter": {"TX": 32, "THREADS": 256, "VEC": 2},
     "spmm/csr_adaptive": {"ORDER": 1, "SHARE": 1, "VEC": 2, "THREADS": 64},
     "spmm/csr_merge": {"ORDER": 2, "LARGE": 1000, "UNROLL": 1, "VEC": 1, "THREADS": 64},
     "spmm/csr_rows": {"ORDER": 1, "VEC": 8, "TX": 4, "TY": 8},
