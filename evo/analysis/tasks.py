@@ -21,6 +21,7 @@ from fitness.patterns import FilePattern, PatternError
 MOST_COLUMNS: Final = 512
 """Larger N are left to the user: they take the simulator minutes for each candidate."""
 _SHAPES: Final = 3
+_FAR_LARGER: Final = 2.0
 _FULL: Final = 0.98  # share of the slots of an N:M pattern from which the generator stands for the matrix
 _ALIKE: Final = 0.02  # densities and imbalances (relatively) this close are one task
 
@@ -147,10 +148,16 @@ def _pattern(result: Result) -> dict[str, Any]:
 
 
 def _seeds(found: Analysis, op: str) -> list[str]:
-    """Seeds in the recommended format, in others whose floors are near, and compressed rows, which store anything."""
-    wanted = [found.advice.format, *found.advice.best.values(), "csr"]
-    globs = [f"{op}/{name}_*" for name in dict.fromkeys(wanted)]
-    return [glob for glob in globs if seeds.seed_paths(glob)]
+    """Seeds in the recommended format and those with the least floors; compressed rows where they are not far larger.
+
+    Compressed rows store anything, so they are there too where no other format has a seed.
+    """
+    globs = {name: f"{op}/{name}_*" for name in (found.advice.format, *found.advice.best.values(), "csr")}
+    there = {name: glob for name, glob in globs.items() if seeds.seed_paths(glob)}
+    sizes = {size.format: size.bytes for size in found.sizes.stored}
+    if len(there) > 1 and sizes.get("csr", 0) > _FAR_LARGER * min(sizes[name] for name in there if name in sizes):
+        there.pop("csr", None)
+    return list(there.values())
 
 
 def _name(result: Result, used: set[str]) -> str:

@@ -81,3 +81,12 @@ def test_a_file_that_is_gone_by_then_is_said(tmp_path: Path) -> None:
     written, unwritten = write_tasks(found, tmp_path / "tasks")
     assert not written
     assert "cannot be read" in unwritten[0].reason
+
+
+def test_compressed_rows_are_no_seeds_where_they_are_far_larger(tmp_path: Path) -> None:
+    seeds = {}
+    for name, density in (("half", 0.4), ("few", 0.01)):
+        write_tasks(results(tmp_path / f"{name}.npz", (32,), **{name: random(density, 0, (4096, 2048))}), tmp_path)
+        seeds[name] = Experiment.load(tmp_path / f"{name}.toml").checked_task.seeds
+    assert seeds["half"] == ("spmm/bitmap_*",)
+    assert "spmm/csr_*" in seeds["few"]
