@@ -77,11 +77,18 @@ def task_of(op: str, pattern: str, dtype: str, layout: str, folder: Path) -> Tas
     return Task.from_spec(spec if op == "gemm" else {**spec, "pattern": table})
 
 
+def written_for(name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Types and layouts of a seed: what its header says, else any through task.cuh, else the defaults of tasks."""
+    kernel = kernels()[name]
+    if '#include "task.cuh"' not in kernel.source:
+        return kernel.header.dtypes or ("float16",), kernel.header.layouts or ("col",)
+    return kernel.header.dtypes or tuple(DTYPES), kernel.header.layouts or ("row", "col")
+
+
 @functools.cache
 def _serves(name: str, op: str, pattern: str, dtype: str, layout: str, folder: Path) -> bool:
     """Whether a seed serves a task."""
-    header = kernels()[name].header
-    if (header.dtypes and dtype not in header.dtypes) or (header.layouts and layout not in header.layouts):
+    if dtype not in written_for(name)[0] or layout not in written_for(name)[1]:
         return False
     task = task_of(op, pattern, dtype, layout, folder)
     return task is not None and not task.domain_violations(kernels()[name])

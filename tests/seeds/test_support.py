@@ -23,7 +23,7 @@ def claims(op: str, pattern: str, format: str, dtype: str, folder: Path) -> None
     found = support.support(op, pattern, format, dtype, folder)
     for name in found.seeds:
         kernel = support.kernels()[name]
-        for layout in kernel.header.layouts or ("row", "col"):
+        for layout in support.written_for(name)[1]:
             task = support.task_of(op, pattern, dtype, layout, folder)
             assert task is not None
             shape = task.small_shapes()[1]
