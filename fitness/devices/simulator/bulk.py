@@ -14,19 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fitness.devices.device import ResolvedTensorMap
+from fitness.devices.simulator.box_loads import CHUNK, load_together
 from fitness.devices.simulator.faults import Stop, finding, unsupported
 from fitness.devices.simulator.lanes import Chunk, Context, Value
-from fitness.devices.simulator.mbarrier import distinct
 from fitness.devices.simulator.memory import Memory
 from fitness.devices.simulator.reductions import Reduction, tensor_reduction
 from fitness.devices.simulator.regions import Region
 from fitness.devices.simulator.sites import Site
-from fitness.devices.simulator.tensormap import BYTES, Overlap, TensorMap, chunks, decode, fill, overlap, starts_of
+from fitness.devices.simulator.tensormap import BYTES, TensorMap, chunks, decode, fill, overlap
 from fitness.devices.simulator.vector_clocks import COPY
 from fitness.tensormap import SWIZZLES, problem
 
 Array = NDArray[Any]
-_CHUNK = 16
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,7 @@ class Bulk:
                 region, start = self._region(one, _at(of, lane), count, sites.far)
                 data, marks = self._bytes(region, start, count)
                 self._count(sites.far, region, one, np.array([start]), count)
-            index = int(starts[lane]) + _CHUNK * np.arange(count // _CHUNK)
+            index = int(starts[lane]) + CHUNK * np.arange(count // CHUNK)
             for slot in self._receivers(one, int(near[lane]), _at(ctas, lane), sites.near):
                 there = slot if ctas is not None else int(slots[lane])
                 self._arrive(one, slot, index, data, marks, (there, int(offsets[lane])), sites, reduction, read)
@@ -105,7 +104,7 @@ class Bulk:
         near, starts = self._near(context, of, size, sites.near)
         for lane, count in enumerate(self._sizes(context, size, sites.near)):
             one = self._lane(context, lane)
-            index = int(starts[lane]) + _CHUNK * np.arange(count // _CHUNK)
+            index = int(starts[lane]) + CHUNK * np.arange(count // CHUNK)
             data, marks = self._take(one, int(near[lane]), index, sites)
             region, start = self._region(one, _at(to, lane), count, sites.far)
             self.memory.check_writable(one, region, start, sites.far)
@@ -140,7 +139,9 @@ class Bulk:
         maps = self._maps(context, of, len(where), sites.far)
         sizes = np.array([found.bytes for found in maps])
         near, starts = self._near(context, to, sizes, sites.near, align=128)
-        if ctas is None and self._together(context, maps, where, (near, starts), (slots, offsets), sites):
+        if ctas is None and load_together(
+            self.machine, context, maps, where, (near, starts), (slots, offsets), (sites.far, sites.barrier)
+        ):
             return
         for lane, found in enumerate(maps):
             one = self._lane(context, lane)
@@ -195,102 +196,6 @@ class Bulk:
         for lane in range(context.n):
             self._map(self._lane(context, lane), _at(of, lane), len(where) or None, site)
 
-    # ---- the copies of all lanes at once
-
-    def _together(
-        self, context: Context, maps: list[TensorMap], where: tuple[Value, ...], near: tuple[Array, Array],
-        barrier: tuple[Array, Array], sites: Sites,
-    ) -> bool:  # fmt: skip
-        """`tensor_load` of all lanes in one: the same boxes of one map, to a block each, that nobody watches.
-
-        Args:
-            context: lanes.
-            maps: per lane.
-            where: as in `tensor_load`.
-            near: blocks (places in the chunk) and offsets of the shared side.
-            barrier: the same of the mbarriers.
-            sites: the instruction.
-
-        Returns:
-            False where the lanes differ, or one may be at fault: nothing has been done.
-        """
-        assert sites.barrier is not None
-        found, n, slots = maps[0], context.n, near[0]
-        if n == 1 or self.machine.races is not None or any(other is not found for other in maps):
-            return False
-        ready = self.machine.mbarriers.awaiting(*barrier, found.bytes)
-        if not ready or not distinct(slots):
-            return False
-        read = self._boxes(found, where, n)
-        if read is None:
-            return False
-        data, marks, region, rows, size = read
-        if self.machine.counting is not None:
-            self.machine.counting.bulk_copies(context, region, rows, size, sites.far)
-            self._landing(context, slots, near[1], barrier, found.bytes)
-        window = self.memory.windows["shared"]
-        places = np.array([chunks(int(start), found.bytes, found.swizzle) for start in near[1]])
-        index = (slots[:, None] * window.stride + places) // _CHUNK
-        shadow = None if window.poisoned is None else window.poisoned.reshape(-1, _CHUNK)
-        if shadow is not None and self.deferred:
-            shadow[index] = 1
-        cells = window.data.reshape(-1, _CHUNK)
-
-        def land(here: Any) -> None:
-            cells[index[here]] = data[here]
-            if shadow is not None:
-                shadow[index[here]] = 0 if marks is None else marks[here]
-
-        self.machine.mbarriers.later_together(*barrier, found.bytes, land, sites.barrier.line)
-        return True
-
-    def _landing(
-        self, context: Context, slots: Array, starts: Array, barrier: tuple[Array, Array], size: int
-    ) -> None:  # fmt: skip
-        """Count the copies on their way."""
-        for slot, start, there, offset in zip(
-            slots.tolist(), starts.tolist(), barrier[0].tolist(), barrier[1].tolist(), strict=True
-        ):
-            phase = self.machine.mbarriers.phase(there, offset)
-            self.machine.counting.landed(context.chunk, slot, start, size, offset, phase)
-
-    def _boxes(
-        self, found: TensorMap, where: tuple[Value, ...], n: int
-    ) -> tuple[Array, Array | None, Region, NDArray[np.int64], int] | None:
-        """Bytes of a box per lane as (n, chunks, 16), as `_box` gives them; None where it has to be asked.
-
-        Also its buffer, the offsets of the contiguous rows there (n, rows) and the bytes of one.
-        """
-        at = np.empty((len(where), n), dtype=np.int64)
-        for dimension, c in enumerate(where):
-            at[dimension] = np.asarray(c).astype(np.uint32).view(np.int32)
-        region = self.memory.find(found.address)
-        if region is None or found.address >= region.end or (at[0] * found.width % _CHUNK).any():
-            return None
-        placed = starts_of(found, at)
-        part = overlap(found, tuple(int(c) for c in at[:, 0]))
-        if placed is None or part is None:
-            return None
-        starts = placed + (found.address - region.base)
-        base, size = Overlap(part.inside, 0, part.shape, part.strides).rows
-        rows = starts[:, None] + base
-        inner = part.inside[-1]
-        if (
-            size % _CHUNK
-            or (rows % _CHUNK).any()
-            or inner.start * found.width % _CHUNK
-            or found.shape[0] * found.width % _CHUNK
-        ):
-            return None
-        index = rows[:, :, None] // _CHUNK + np.arange(size // _CHUNK)
-        whole = region.size - region.size % _CHUNK
-        data = _placed(found, part, region.data[:whole].reshape(-1, _CHUNK).take(index, axis=0), fill(found))
-        marks = None
-        if region.poisoned is not None and self.memory.track:
-            cells = region.poisoned[:whole].reshape(-1, _CHUNK).take(index, axis=0)
-            marks = _placed(found, part, cells, np.zeros((*found.shape[::-1], found.width), dtype=np.uint8))
-        return data, marks, region, rows, size
-
     # ---- groups
 
     def commit(self, context: Context) -> None:
@@ -308,7 +213,7 @@ class Bulk:
             if reading.group >= limits.get(reading.lane, -1):
                 kept.append(reading)
                 continue
-            now = self.memory.windows["shared"].data.reshape(-1, _CHUNK).take(reading.index, axis=0)
+            now = self.memory.windows["shared"].data.reshape(-1, CHUNK).take(reading.index, axis=0)
             if (now != reading.seen).any():
                 who = self.memory.where(context, reading.lane)
                 message = (
@@ -326,14 +231,14 @@ class Bulk:
 
     def _sizes(self, context: Context, size: Value, site: Site) -> list[int]:
         sizes = np.broadcast_to(np.asarray(size, dtype=np.int64), context.n)
-        if (sizes % _CHUNK).any() or (sizes <= 0).any():
-            wrong = int(sizes[int(np.argmax((sizes % _CHUNK != 0) | (sizes <= 0)))])
+        if (sizes % CHUNK).any() or (sizes <= 0).any():
+            wrong = int(sizes[int(np.argmax((sizes % CHUNK != 0) | (sizes <= 0)))])
             message = f"a bulk copy of {wrong} bytes: the size must be a multiple of 16: `{site.text}`"
             raise Stop("fault", finding("misaligned", message, site.line))
         return [int(x) for x in sizes]
 
     def _near(
-        self, context: Context, address: Value, size: Any, site: Site, align: int = _CHUNK
+        self, context: Context, address: Value, size: Any, site: Site, align: int = CHUNK
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Block (place in the chunk) and offset of the shared side of every lane's copy."""
         there, address = self.machine.clusters.resolve(context, address, site)
@@ -363,7 +268,7 @@ class Bulk:
             sized = Site(site.index, site.verb, site.space, np.uint8, 1, 0, site.line, site.text)
             sized.bytes = size
             raise self.memory.outside(one, one.lanes[0], where, sized)
-        if where % _CHUNK:
+        if where % CHUNK:
             who = self.memory.where(one, one.lanes[0])
             place = self.memory.element(region, where - region.base)
             message = f"{who} copies at {place}, not a multiple of 16 bytes: `{site.text}`"
@@ -427,7 +332,7 @@ class Bulk:
     ) -> tuple[int, ...]:
         """Where a box begins. A load off a multiple of 16 bytes faults on an H200; for stores that is not known."""
         at = tuple(int(np.int32(np.uint32(_at(c, lane)))) for c in where)
-        if at[0] * found.width % _CHUNK:
+        if at[0] * found.width % CHUNK:
             what = f"a box that begins at innermost coordinate {at[0]}, {at[0] * found.width} bytes: no multiple of 16"
             if store:
                 raise unsupported(f"the store of {what}", site.line)
@@ -449,20 +354,20 @@ class Bulk:
             rows, size = part.rows
             self._watch(one, region, rows, size, site)
             self._count(site, region, one, rows, size)
-        return data.reshape(-1, _CHUNK), None if marks is None else marks.reshape(-1, _CHUNK)
+        return data.reshape(-1, CHUNK), None if marks is None else marks.reshape(-1, CHUNK)
 
     def _bytes(self, region: Region, start: int, size: int) -> tuple[Array, Array | None]:
-        data = region.data[start : start + size].reshape(-1, _CHUNK).copy()
+        data = region.data[start : start + size].reshape(-1, CHUNK).copy()
         if region.poisoned is None or not self.memory.track:
             return data, None
-        return data, region.poisoned[start : start + size].reshape(-1, _CHUNK).copy()
+        return data, region.poisoned[start : start + size].reshape(-1, CHUNK).copy()
 
     def _from_shared(
         self, one: Context, of: Value, lane: int, size: int, site: Site
     ) -> tuple[Array, Array | None, tuple[int, int] | None]:
         """What a copy reads from the own block's shared memory: bytes, which are uninitialised, and when it reads."""
         slot, start = self._near(one, np.asarray(_at(of, lane)), size, site)
-        offsets = int(start[0]) + _CHUNK * np.arange(size // _CHUNK)
+        offsets = int(start[0]) + CHUNK * np.arange(size // CHUNK)
         window = self.memory.windows["shared"]
         tick = None
         if self.machine.races is not None:
@@ -470,10 +375,10 @@ class Bulk:
         if self.machine.proxies is not None:
             who = f"a bulk copy of {self.memory.where(one, one.lanes[0])}"
             self.machine.proxies.read(one, int(slot[0]), offsets, site, who)
-        index = (int(slot[0]) * window.stride + int(start[0])) // _CHUNK
-        rows = slice(index, index + size // _CHUNK)
-        marks = None if window.poisoned is None else window.poisoned.reshape(-1, _CHUNK)[rows].copy()
-        return window.data.reshape(-1, _CHUNK)[rows].copy(), marks, tick
+        index = (int(slot[0]) * window.stride + int(start[0])) // CHUNK
+        rows = slice(index, index + size // CHUNK)
+        marks = None if window.poisoned is None else window.poisoned.reshape(-1, CHUNK)[rows].copy()
+        return window.data.reshape(-1, CHUNK)[rows].copy(), marks, tick
 
     def _receivers(self, one: Context, slot: int, ctas: Any, site: Site) -> list[int]:
         """Blocks that receive a copy: the one addressed, or those of a multicast mask."""
@@ -501,7 +406,7 @@ class Bulk:
         assert sites.barrier is not None
         line, mbarriers, window = sites.barrier.line, self.machine.mbarriers, self.memory.windows["shared"]
         mbarriers.known(*barrier, one, sites.barrier, proxy=True)
-        index = (slot * window.stride + offsets) // _CHUNK
+        index = (slot * window.stride + offsets) // CHUNK
         if self.machine.counting is not None:
             phase = mbarriers.phase(*barrier)
             self.machine.counting.landed(one.chunk, slot, int(offsets[0]), data.size, barrier[1], phase)
@@ -509,13 +414,13 @@ class Bulk:
         if races is not None:
             tick = races.bulk(one, slot, offsets, sites.near, COPY)
         if window.poisoned is not None and self.deferred and reduction is None:
-            window.poisoned.reshape(-1, _CHUNK)[index] = 1
+            window.poisoned.reshape(-1, CHUNK)[index] = 1
 
         def land() -> None:
-            cells = window.data.reshape(-1, _CHUNK)
+            cells = window.data.reshape(-1, CHUNK)
             cells[index] = data if reduction is None else reduction.combine(cells[index], data)
             if window.poisoned is not None:
-                shadow = window.poisoned.reshape(-1, _CHUNK)
+                shadow = window.poisoned.reshape(-1, CHUNK)
                 kept = 0 if reduction is None else shadow[index]
                 shadow[index] = kept if marks is None else marks | kept
             mbarriers.transacted(*barrier, data.size, line, tick, read)
@@ -525,19 +430,19 @@ class Bulk:
     def _take(self, one: Context, slot: int, offsets: NDArray[np.int64], sites: Sites) -> tuple[Array, Array]:
         """What a store reads from shared memory: bytes and which are uninitialised, as 16-byte chunks."""
         window = self.memory.windows["shared"]
-        index = (slot * window.stride + offsets) // _CHUNK
+        index = (slot * window.stride + offsets) // CHUNK
         if self.machine.races is not None:
             self.machine.races.bulk(one, slot, offsets, sites.near)
         if self.machine.proxies is not None:
             who = f"a bulk store of {self.memory.where(one, one.lanes[0])}"
             self.machine.proxies.read(one, slot, offsets, sites.near, who)
-        data = window.data.reshape(-1, _CHUNK).take(index, axis=0)
+        data = window.data.reshape(-1, CHUNK).take(index, axis=0)
         if self.deferred:
             lane = int(one.lanes[0])
             self._reading.append(_Reading(lane, int(self._groups[lane]), index, data, sites.near))
         if window.poisoned is None:
             return data, np.zeros(data.shape, dtype=np.uint8)
-        return data, window.poisoned.reshape(-1, _CHUNK).take(index, axis=0)
+        return data, window.poisoned.reshape(-1, CHUNK).take(index, axis=0)
 
     # ---- global memory
 
@@ -557,20 +462,6 @@ class Bulk:
     def _count(self, site: Site, region: Region, one: Context, rows: NDArray[np.int64], size: int) -> None:
         if self.machine.counting is not None:
             self.machine.counting.bulk(one, region, rows, size, site)
-
-
-def _placed(found: TensorMap, part: Overlap, cells: Array, box: Array) -> Array:
-    """The inner parts of boxes, (n, rows, chunks of a row, 16), within what else a box has; (n, chunks, 16)."""
-    n = cells.shape[0]
-    if part.shape == box.shape[:-1]:
-        return cells.reshape(n, -1, _CHUNK)
-    outer, inner = part.inside[:-1], part.inside[-1]
-    shape = (n, *found.shape[:0:-1], found.shape[0] * found.width)
-    boxes = np.broadcast_to(box.reshape(shape[1:]), shape).copy()
-    boxes[(slice(None), *outer, slice(inner.start * found.width, inner.stop * found.width))] = cells.reshape(
-        n, *part.shape[:-1], -1
-    )
-    return boxes.reshape(n, -1, _CHUNK)
 
 
 def _at(value: Value | None, lane: int) -> Any:

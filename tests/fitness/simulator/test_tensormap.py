@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fitness.devices.device import ResolvedTensorMap
-from fitness.devices.simulator.bulk import Bulk
+from fitness.devices.simulator import box_loads, bulk
 from fitness.devices.simulator.tensormap import decode, encode
 from fitness.tensormap import problem
 from tests.fitness.simulator.engine import clean, floats, kinds, launch, run
@@ -265,7 +265,7 @@ def test_copies_of_all_blocks_at_once_are_those_of_each(
     source = LOAD.replace("BYTES", "512").replace("COPY", COPY_2D.replace("c1", "c1 + 8 * blockIdx.x"))
     source = source.replace("y[i]", "y[128 * blockIdx.x + i]")
     program = launch("load", 3, 64, MAP, "y", column, 0, shared=512)
-    together, taken = Bulk._together, []
+    together, taken = box_loads.load_together, []
 
     def watched(*arguments: Any) -> bool:
         taken.append(together(*arguments))
@@ -273,7 +273,7 @@ def test_copies_of_all_blocks_at_once_are_those_of_each(
 
     executions = []
     for way in (watched, lambda *_: False):
-        monkeypatch.setattr(Bulk, "_together", way)
+        monkeypatch.setattr(bulk, "load_together", way)
         y = {"y": np.zeros(384, np.float32)}
         executions.append(run(source, program, {"x": x}, y, races=False, **checks))
     assert taken == [column != 40]
