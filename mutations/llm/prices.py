@@ -7,6 +7,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
+from typing import Any
 
 from mutations.llm.messages import Usage
 
@@ -37,16 +38,23 @@ class Model:
 
 
 @functools.cache
-def listed() -> Mapping[str, Price]:
-    """Prices of the data file, by name or prefix."""
+def _file() -> Mapping[str, Any]:
     text = resources.files("mutations.llm").joinpath("prices.toml").read_text(encoding="utf-8")
-    return {name: Price(*pair) for name, pair in tomllib.loads(text)["models"].items()}
+    return tomllib.loads(text)
+
+
+def listed() -> Mapping[str, Price]:
+    """Prices of the data file, by name."""
+    return {name: Price(*pair) for name, pair in _file()["models"].items()}
+
+
+def source() -> str:
+    """Where the listed prices are from and when they were looked up, in one line."""
+    about = _file()["source"]
+    doubt = "" if about["vendor"] else "; not read at the vendor's own page"
+    return f"{about['what']}, {about['checked'].isoformat()}{doubt}"
 
 
 def price_of(model: str) -> Price | None:
-    """The listed price of a model: its own entry, else the longest prefix that fits; None where there is none."""
-    prices = listed()
-    if model in prices:
-        return prices[model]
-    prefixes = [name for name in prices if name.endswith("*") and model.startswith(name[:-1])]
-    return prices[max(prefixes, key=len)] if prefixes else None
+    """The listed price of exactly this model; None where there is none, however alike its name is to another's."""
+    return listed().get(model)
