@@ -19,13 +19,13 @@ from benchmarks.gpu import judging, numbers
 from benchmarks.gpu.recording import Record
 
 PHASES: dict[str, tuple[Callable[[Record], str], float]] = {
-    "vendors": (judging.vendors, 85.0),
+    "vendors": (judging.vendors, 40.0),
     "seeds": (judging.seeds, 85.0),
-    "noise": (numbers.noise, 85.0),
-    "redteam": (judging.redteam_on_card, 85.0),
-    "faults": (judging.faults, 85.0),
-    "throughput": (judging.throughput, 110.0),
-    "tolerance": (numbers.tolerance, 85.0),
+    "noise": (numbers.noise, 75.0),
+    "redteam": (judging.redteam_on_card, 45.0),
+    "faults": (judging.faults, 75.0),
+    "throughput": (judging.throughput, 90.0),
+    "tolerance": (numbers.tolerance, 45.0),
     "tools": (numbers.tools, 60.0),
     "confirm": (judging.confirm, 110.0),
 }

@@ -87,7 +87,7 @@ def noise_worker(equal: int, slower: int) -> Iterator[dict[str, Any]]:
 def noise(record: Record) -> str:
     """A/A comparisons and 3 %-slower controls in two processes: `delta` from the first, tested in the second."""
     found: list[list[dict[str, Any]]] = []
-    for number, (equal, slower) in enumerate(((60, 0), (110, 44))):
+    for number, (equal, slower) in enumerate(((40, 0), (100, 40))):
         left_s = record.left_s()
         rows = from_process(noise_worker, equal, slower, seconds=0.36 * left_s if number == 0 else left_s)
         found.append([])

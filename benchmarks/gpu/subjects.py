@@ -28,6 +28,8 @@ SPEC: dict[str, Any] = {
     "shapes": [{"M": 4096, "K": 4096, "N": 16}, {"M": 4096, "K": 4096, "N": 256}],
     "free": ["N"],
 }
+STEMS = ("nm24_mma_sp", "nm24_mma_sp_fragment", "nm24_wgmma_sp", "nm24_dense_mma")
+"""Seeds whose settings are drawn for the throughput run."""
 SMALL: dict[str, Any] = {**SPEC, "shapes": [{"M": 128, "K": 512, "N": 160}]}
 """The red team's own task."""
 
@@ -101,9 +103,8 @@ def delayed(kernel: Kernel, clocks: int) -> Kernel:
 
 def distinct(count: int, rng: np.random.Generator) -> list[Kernel]:
     """Settings of the nm24 seeds, all different, from each seed in turn."""
-    stems = ("nm24_mma_sp", "nm24_mma_sp_fragment", "nm24_wgmma_sp", "nm24_dense_mma")
     found: dict[str, Kernel] = {}
-    for tried, kernel in enumerate(itertools.cycle([seed(f"spmm/{stem}") for stem in stems])):
+    for tried, kernel in enumerate(itertools.cycle([seed(f"spmm/{stem}") for stem in STEMS])):
         params = {name: int(rng.choice(param.values)) for name, param in kernel.header.params.items()}
         if kernel.feasible(params):
             child = kernel.with_params(params)
