@@ -1,4 +1,4 @@
-"""Full-text search for the `lookup` tool: the strategy cards, the format layouts, the seeds, the user's folders.
+"""Full-text search for the `lookup` tool: strategy cards, format layouts, seeds, our reference, the user's folders.
 
 Ranked by BM25 (Robertson and Zaragoza, 2009, "The probabilistic relevance framework", k1 = 1.2, b = 0.75), as
 SQLite's FTS5 does; here over texts in memory, because an archive is not ours to write to from a tool.
@@ -84,9 +84,17 @@ def references(task: Task, folders: Sequence[str] = ()) -> References:
         passages += _split(f"strategy for {name}", card(name))
     for path in seeds.seed_paths("*/*"):
         passages += _split(f"seed {path.parent.name}/{path.stem} (Apache-2.0)", path.read_text(encoding="utf-8"))
+    for page in sorted(reference_folder().glob("*.md")):
+        passages += _split(f"reference {page.stem} (Apache-2.0)", page.read_text(encoding="utf-8"))
     for folder in folders:
         passages += _folder(Path(folder))
     return References(passages)
+
+
+def reference_folder() -> Path:
+    """Our own reference pages: within the package where it is installed, else `docs/reference` of the checkout."""
+    installed = Path(__file__).with_name("reference")
+    return installed if installed.is_dir() else Path(__file__).parents[2] / "docs" / "reference"
 
 
 def _folder(folder: Path) -> list[Passage]:

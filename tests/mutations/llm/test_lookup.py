@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
-from mutations.llm.lookup import Passage, References, references
+from fitness.compile import CompileError, compile_source
+from mutations.llm.lookup import Passage, References, reference_folder, references
 from mutations.testing import nm24_task
 
 
@@ -43,3 +45,20 @@ def test_own_folders_are_searched_with_their_licence(tmp_path: Path) -> None:
 def test_a_folder_that_is_none_is_said() -> None:
     with pytest.raises(NotADirectoryError, match=r"llm.references: /nowhere/at/all is no folder"):
         references(nm24_task(), ["/nowhere/at/all"])
+
+
+@pytest.mark.parametrize(
+    ("words", "page"),
+    [("cp.async commit wait_group stage", "async"), ("shared memory banks swizzle", "memory"), ("shfl mask", "warps")],
+)
+def test_our_reference_is_searched(words: str, page: str) -> None:
+    found = references(nm24_task()).search(words, limit=12)
+    assert f"reference {page} (Apache-2.0)" in [passage.source for passage in found]
+
+
+@pytest.mark.parametrize("page", sorted(reference_folder().glob("*.md")), ids=lambda page: page.stem)
+def test_the_examples_of_our_reference_compile(page: Path) -> None:
+    examples = re.findall(r"```cuda\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    assert examples
+    for example in examples:
+        assert not isinstance(compiled := compile_source(example, arch="sm_90a"), CompileError), compiled
