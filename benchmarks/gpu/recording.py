@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -33,7 +34,7 @@ def provenance(command: str) -> dict[str, Any]:
 
 
 class Record:
-    """What one phase found so far, in a file.
+    """What one phase found so far, in a file. Rows may come from several threads.
 
     Args:
         path: of the JSON file; the folder is made.
@@ -45,6 +46,7 @@ class Record:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path, self._ends = path, time.monotonic() + seconds
         self.began, self._written = time.monotonic(), 0.0
+        self._lock = threading.Lock()
         self.rows: list[dict[str, Any]] = []
         self.content: dict[str, Any] = {**provenance(command), "complete": False, "summary": "", "rows": self.rows}
         self.write()
@@ -59,9 +61,10 @@ class Record:
 
     def add(self, **row: Any) -> None:
         """One more row; on disk within a second of the next."""
-        self.rows.append({**row, "at_s": round(time.monotonic() - self.began, 3)})
-        if time.monotonic() - self._written > _WRITE_S:
-            self.write()
+        with self._lock:
+            self.rows.append({**row, "at_s": round(time.monotonic() - self.began, 3)})
+            if time.monotonic() - self._written > _WRITE_S:
+                self.write()
 
     def put(self, **facts: Any) -> None:
         """Facts beside the rows; on disk at once."""

@@ -106,3 +106,22 @@ def test_faults_are_judged_and_written(tmp_path: Path, monkeypatch: pytest.Monke
     assert [row["right"] for row in record.rows] == [True, True], record.rows
     assert "2 of 2 judged, 0 wrong" in summary
     assert Task.from_spec(SMALL).shapes
+
+
+def test_tolerances_are_summed_up_by_subject(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def margins_of(*job: object, seconds: float) -> Iterator[dict[str, Any]]:
+        _, name, dtype = job[:3]
+        if dtype == "float16" and name == "cublas":
+            yield {"subject": name, "dtype": dtype, "element": 0.25, "line": 0.3}
+        if name == "cublas+tf32":
+            yield {"subject": name, "dtype": dtype, "element": 9.0, "line": 2.0}
+        if name == "cusparselt":
+            yield {"died": f"exit code 1, {seconds > 0}"}
+
+    monkeypatch.setattr(numbers, "from_process", margins_of)
+    record = Record(tmp_path / "tolerance.json", "x", 30.0)
+    summary = numbers.tolerance(record)
+    assert record.content["worst"] == {"float16 cublas": 0.3, "float32 cublas+tf32": 9.0}
+    assert "honest at most 0.300" in summary
+    assert "cheats at least 9" in summary
+    assert sum("died" in row for row in record.rows) == 3
