@@ -42,7 +42,9 @@ class Row:
 
 def subject(task: Task, kernel: Kernel, gpu: Gpu, shape: Mapping[str, int]) -> Timeable:
     """The kernel at the shape and, where K reduces, at two smaller K."""
-    compiled = compile_source(kernel.source, defines=kernel.defines, flags=kernel.header.options, arch=gpu.arch)
+    compiled = compile_source(
+        kernel.source, defines=(*task.defines, *kernel.defines), flags=kernel.header.options, arch=gpu.arch
+    )
     if isinstance(compiled, CompileError):
         raise SystemExit(compiled.findings[0].message)
 
