@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from fitness.formats.entries import Entries, Indices
+from fitness.formats.entries import Entries, Indices, distinct
 from fitness.formats.format import Array, FormatError, Options, Shape
 
 SIZES: Final = ("32", "16", "8", "64", "4")
@@ -41,7 +41,7 @@ def grid(shape: Shape, size: tuple[int, int]) -> tuple[int, int]:
 
 def block_places(entries: Entries, size: tuple[int, int]) -> Indices:
     """Numbers of the blocks with a nonzero in the grid, row-major, ascending."""
-    return np.unique(_numbers(entries, size))
+    return distinct(_numbers(entries, size))
 
 
 def find_blocks(entries: Entries, size: tuple[int, int]) -> Blocks:

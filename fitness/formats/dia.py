@@ -15,7 +15,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from fitness.formats.entries import Entries, EntryFormat, Indices
+from fitness.formats.entries import Entries, EntryFormat, Indices, distinct
 from fitness.formats.format import Array, Options, Shape, check_count
 
 
@@ -71,4 +71,4 @@ class Dia(EntryFormat):
 
 
 def _offsets(entries: Entries) -> Indices:
-    return np.unique(entries.columns - entries.rows)
+    return distinct(entries.columns - entries.rows)

@@ -137,5 +137,9 @@ def _digest(mask: Mask) -> str:
 def _scaled(mask: Mask, columns: int) -> int:
     """Nonzeros that are left where columns are scaled to that many."""
     indptr, indices = mask.to_csr()
-    rows = np.repeat(np.arange(mask.shape[0]), np.diff(indptr))
-    return len(np.unique(rows * columns + indices.astype(np.int64) * columns // mask.shape[1]))
+    if not len(indices):
+        return 0
+    scaled = indices.astype(np.int64) * columns // mask.shape[1]
+    fresh = scaled[1:] != scaled[:-1]  # columns ascend in a row, and so do the scaled ones
+    fresh[indptr[1:-1][(indptr[1:-1] > 0) & (indptr[1:-1] < len(indices))] - 1] = True  # a row's first
+    return 1 + int(np.count_nonzero(fresh))

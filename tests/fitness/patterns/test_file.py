@@ -120,3 +120,14 @@ def test_a_task_has_the_operand_of_the_file(tmp_path: Path) -> None:
     assert task.nnz(task.shapes[0]) == mask.sum()
     with pytest.raises(TaskError, match=r"none\.mtx"):
         Task.from_spec({"op": "spmm", "pattern": {"kind": "file", "path": "none.mtx"}, "shapes": shapes})
+
+
+def test_density_at_other_widths_counts_columns_that_meet_once(tmp_path: Path) -> None:
+    rng = np.random.default_rng(8)
+    bits = rng.random((30, 37)) < np.where(np.arange(30) % 3 == 0, 0.0, 0.3)[:, None]  # empty rows first and between
+    np.save(tmp_path / "w.npy", bits)
+    read = FilePattern.from_spec({"path": str(tmp_path / "w.npy")})
+    rows, columns = np.nonzero(bits)
+    for width in (1, 5, 36, 100):
+        places = set(zip(rows.tolist(), (columns * width // 37).tolist(), strict=True))
+        assert read.density((30, width)) == pytest.approx(len(places) / (30 * width))
