@@ -67,7 +67,16 @@ def test_registers_keep_their_types_and_uniform_values_stay_scalars(opcode: str,
 
 @pytest.mark.parametrize(
     "opcode",
-    ["add.cc.u32", "addc.u32", "madc.lo.u32", "fancy.f32", "lop3.b32", "cvt.f32.e4m3", "ex2.s32", "set.lt.f16x2.f16x2"],
+    [
+        "add.cc.u32",
+        "addc.u32",
+        "madc.lo.u32",
+        "fancy.f32",
+        "lop3.b32",
+        "cvt.f32.e4m3",
+        "ex2.s32",
+        "set.lt.and.f16x2.f16x2",
+    ],
 )
 def test_unknown_instructions_are_refused_by_name(opcode: str) -> None:
     with pytest.raises(UnsupportedInstruction, match=opcode.replace(".", r"\.")):
