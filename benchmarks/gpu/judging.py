@@ -37,21 +37,21 @@ def workers() -> int:
 
 
 def vendors(record: Record) -> str:
-    """Vendor routines at the nm24 shapes, each in a process of its own: one that breaks its context harms no other."""
+    """Vendor routines at the nm24 shapes, by name; one that breaks its context gets the next a fresh process."""
     task, said = Task.from_spec(SPEC), []
-    for name in BASELINES:
-        if record.over():
-            break
-        try:
-            with Pool(DeviceSpec(CARD, GPU.name), 1) as pool:
+    with Pool(DeviceSpec(CARD, GPU.name), 1) as pool:
+        for name in BASELINES:
+            if record.over():
+                break
+            try:
                 (entry,) = pool.vendor_times(task, (name,))
-        except PoolError as error:
-            entry = BaselineTimes(name, (), f"its process did not work: {str(error).splitlines()[-1][:200]}")
-        us = [round(t.time_us, 2) for t in entry.timings]
-        samples = [[round(v, 3) for v in t.samples_us] for t in entry.timings]
-        intervals = [[round(t.low_us, 3), round(t.high_us, 3)] for t in entry.timings]
-        record.add(name=name, why_not=entry.why_not, us=us, interval_us=intervals, samples_us=samples)
-        said.append(f"{name} {us or entry.why_not[:60]}")
+            except PoolError as error:
+                entry = BaselineTimes(name, (), f"its process did not work: {str(error).splitlines()[-1][:200]}")
+            us = [round(t.time_us, 2) for t in entry.timings]
+            samples = [[round(v, 3) for v in t.samples_us] for t in entry.timings]
+            intervals = [[round(t.low_us, 3), round(t.high_us, 3)] for t in entry.timings]
+            record.add(name=name, why_not=entry.why_not, us=us, interval_us=intervals, samples_us=samples)
+            said.append(f"{name} {us or entry.why_not[:60]}")
     return "; ".join(said)
 
 

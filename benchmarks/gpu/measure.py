@@ -19,7 +19,7 @@ from benchmarks.gpu import judging, numbers
 from benchmarks.gpu.recording import Record
 
 PHASES: dict[str, tuple[Callable[[Record], str], float]] = {
-    "vendors": (judging.vendors, 40.0),
+    "vendors": (judging.vendors, 50.0),
     "seeds": (judging.seeds, 85.0),
     "noise": (numbers.noise, 75.0),
     "redteam": (judging.redteam_on_card, 45.0),

@@ -20,13 +20,25 @@ BASELINES: Final[dict[str, str]] = {
     "cublas": "fitness.baselines.routines:cublas",
     "cublaslt": "fitness.baselines.routines:cublaslt",
     "cusparselt": "fitness.baselines.routines:cusparselt",
-    "cusparse_csr": "fitness.baselines.routines:cusparse_csr",
+    "cusparse_csr1": "fitness.baselines.cusparse:csr1",
+    "cusparse_csr2": "fitness.baselines.cusparse:csr2",
+    "cusparse_csr3": "fitness.baselines.cusparse:csr3",
+    "cusparse_coo1": "fitness.baselines.cusparse:coo1",
+    "cusparse_coo2": "fitness.baselines.cusparse:coo2",
+    "cusparse_coo3": "fitness.baselines.cusparse:coo3",
+    "cusparse_coo4": "fitness.baselines.cusparse:coo4",
+    "cusparse_bsr": "fitness.baselines.cusparse:bsr",
+    "cusparse_blocked_ell": "fitness.baselines.cusparse:ell",
+    "torch_csr": "fitness.baselines.routines:torch_csr",
     "torch_bsr": "fitness.baselines.routines:torch_bsr",
     "torch_compile": "fitness.baselines.routines:torch_compile",
 }
 """Name -> "module:function"; a task may also name any "module:function" that takes (w, x) and returns Y."""
 
-VENDORS: Final = ("cublas", "cublaslt", "cusparselt", "cusparse_csr", "torch_bsr")
+VENDORS: Final = (
+    "cublas", "cublaslt", "cusparselt", "cusparse_csr1", "cusparse_csr2", "cusparse_csr3",
+    "cusparse_bsr", "cusparse_blocked_ell", "torch_bsr",
+)  # fmt: skip
 """What `baseline = "auto"` tries on a card; the fastest of each shape is the baseline."""
 
 

@@ -126,8 +126,8 @@ def _sparse_product(rows: Any, x: Any, task: Task) -> Run:
     return enqueue
 
 
-def cusparse_csr(w: Any, x: Any, task: Task) -> Run:
-    """CSR product by cuSPARSE with the algorithm PyTorch chooses; Y is (M, N) whatever the layout of X."""
+def torch_csr(w: Any, x: Any, task: Task) -> Run:
+    """CSR product as PyTorch calls cuSPARSE; of 16-bit operands it is less accurate than tasks ask for."""
     _plain(task)
     rows = w.to_sparse_csr()
     return _sparse_product(rows, x, task)

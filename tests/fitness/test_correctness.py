@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from fitness.correctness import Tolerance
+from fitness.correctness import Tolerance, margins
 from fitness.inputs import Case, full_runs, make_case, small_runs
 from fitness.kernel import FormatChoice
 from fitness.operands import DATA
@@ -224,3 +224,18 @@ def test_bsr_lost_block_of_ones() -> None:
     wrong = judged(made, w @ made.operands.x.astype(np.float64))
     assert wrong is not None
     assert wrong.pattern == "missing k-slice"
+
+
+def test_margins_say_how_much_of_the_criterion_is_used() -> None:
+    for dtype in DTYPES:
+        made = case(80, 96, 640, "normal", task=nm24_task(dtype=dtype))
+        right = honest(made).astype(made.out.numpy)
+        wrong = one_k_skipped(made).astype(made.out.numpy)
+
+        def outputs(logical: Array, like: Array = made.inputs.outputs["Y"]) -> dict[str, Array]:
+            return {"Y": logical if like.shape == logical.shape else np.ascontiguousarray(logical.T)}
+
+        assert 0.0 < max(margins(made, outputs(right))) <= 1.0
+        assert max(margins(made, outputs(wrong))) > 1.0
+    exact = case(80, 96, 640, "integers", task=nm24_task(dtype="float32"))
+    assert margins(exact, {"Y": np.ascontiguousarray(exact.reference.T.astype(np.float32))}) == (0.0, 0.0)

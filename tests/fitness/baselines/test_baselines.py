@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fitness.baselines import BASELINES, VENDORS, BaselineTimes, NotApplicableError, routine
+from fitness.baselines.cusparse import blocked_ell
 from fitness.baselines.measuring import fastest
 from fitness.baselines.routines import cusparselt, torch_bsr
 from fitness.outcome import Timing
@@ -43,6 +44,29 @@ def test_the_fastest_is_taken_per_shape() -> None:
     assert alone is not None
     assert alone[0] == "a"
     assert fastest([BaselineTimes("c", (), "no")]) is None
+
+
+def test_routines_of_blocks_want_a_block_pattern() -> None:
+    task = gemm_task()
+    for name in ("cusparse_bsr", "cusparse_blocked_ell"):
+        with pytest.raises(NotApplicableError, match="block patterns"):
+            routine(name)(np.ones((64, 64), np.float16), np.ones((8, 64), np.float16), task)
+
+
+def test_blocked_ell_holds_the_matrix() -> None:
+    torch = pytest.importorskip("torch")
+    w = torch.zeros(32, 48)
+    w[0:16, 16:32] = 2.0
+    w[3, 40] = 5.0
+    indices, values = blocked_ell(w, 16)
+    assert indices.tolist() == [[1, 2], [-1, -1]]
+    back = torch.zeros_like(w)
+    for row, columns in enumerate(indices.tolist()):
+        for place, column in enumerate(columns):
+            if column >= 0:
+                block = values[16 * row : 16 * row + 16, 16 * place : 16 * place + 16]
+                back[16 * row : 16 * row + 16, 16 * column : 16 * column + 16] = block
+    assert torch.equal(back, w)
 
 
 def test_what_does_not_apply_says_so() -> None:
