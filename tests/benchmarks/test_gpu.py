@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from benchmarks.gpu import judging, measure, numbers
+from benchmarks.gpu import judging, measure, numbers, table
 from benchmarks.gpu.extension import Build
 from benchmarks.gpu.recording import Record, from_process
 from benchmarks.gpu.subjects import SMALL, SPEC, case_of, delayed, distinct, program_of, redteam, seed
@@ -125,3 +125,13 @@ def test_tolerances_are_summed_up_by_subject(tmp_path: Path, monkeypatch: pytest
     assert "honest at most 0.300" in summary
     assert "cheats at least 9" in summary
     assert sum("died" in row for row in record.rows) == 3
+
+
+def test_the_table_of_the_docs_is_that_of_the_data() -> None:
+    page = table.PAGE.read_text(encoding="utf-8")
+    assert table.BEGIN in page
+    assert table.with_table(page) == page, "run python -m benchmarks.gpu.table"
+    rows = [line for line in table.table().splitlines() if line.startswith("| ")]
+    assert any("nm24_wgmma_sp" in row for row in rows)
+    assert any("cublas" in row for row in rows)
+    assert rows[-1].startswith("| floor")
