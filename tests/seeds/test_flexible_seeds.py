@@ -1,7 +1,8 @@
 """Seeds that serve any type, layout and epilogue give right results with every check of the simulator on.
 
-Each is judged by gate 4: six shapes with every kind of tail and every kind of data. The quick list crosses types,
-layouts, epilogues and patterns so that each occurs with each family; the slow one runs the full lists.
+Each is run at two of the shapes of gate 4, with tails and awkward data; all six, and the full lists, are slow tests.
+The quick list crosses types, layouts, epilogues and patterns so that each occurs with each family; types that
+`test_bug_reports.py` has run already are slow ones.
 """
 
 from __future__ import annotations
@@ -11,12 +12,16 @@ import pytest
 
 import fitness.gpu
 import seeds
+from fitness.correctness import check
 from fitness.devices import open_device
-from fitness.devices.device import Device
+from fitness.devices.device import FULL_CHECKS, Device, Program
 from fitness.evaluate import judge
+from fitness.inputs import make_case, small_runs
 from fitness.kernel import Kernel, load_kernel
 from fitness.outcome import Gate
+from fitness.program import build_program
 from fitness.task import Task
+from tests.seeds.running import compiled
 
 ROW = {"x_layout": "row", "y_layout": "row"}
 GEMM_TASKS: dict[str, dict[str, object]] = {
@@ -95,8 +100,14 @@ def make_task(op: str, changes: dict[str, object]) -> Task:
     return Task.from_spec({"op": op, "shapes": [size], **changes})
 
 
+CROSSED = ("gemm/", "spmm/csr_", "spmm/bsr_")
 CASES = [
-    pytest.param(name, make_task(name.partition("/")[0], changes), id=f"{name}-{label}")
+    pytest.param(
+        name,
+        make_task(name.partition("/")[0], changes),
+        id=f"{name}-{label}",
+        marks=pytest.mark.slow if label != "float16" and not pattern.startswith(CROSSED) else (),
+    )
     for pattern, tasks in FAMILIES.items()
     for name in names(pattern)
     for label, changes in tasks.items()
@@ -150,15 +161,40 @@ def right(candidate: Kernel, task: Task, device: Device, *, full: bool = False) 
     assert not outcome.findings
 
 
+def right_at(candidate: Kernel, task: Task, device: Device, places: tuple[int, ...]) -> None:
+    """Some of the six small runs of gate 4, by number: 1 has every tail, 3 awkward data and an odd K."""
+    assert not task.domain_violations(candidate)
+    for place in places:
+        shape, data, seed = small_runs(task)[place]
+        case = make_case(task, shape, candidate.format, seed=seed, data=data, gpu=device.gpu)
+        program = build_program(candidate, compiled(candidate, task), case, device.gpu)
+        assert isinstance(program, Program), program
+        execution = device.run(program, case.inputs, FULL_CHECKS)
+        assert execution.ended == "finished", execution.findings
+        assert not execution.findings
+        wrong = check(case, execution.outputs, execution.written, sampled=False)
+        assert wrong is None, (dict(candidate.params), shape, wrong)
+
+
 @pytest.mark.parametrize(("name", "task"), CASES)
 def test_seeds_are_right(name: str, task: Task, device: Device) -> None:
+    right_at(kernel(name), task, device, (1, 3))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "task"), CASES)
+def test_seeds_pass_the_small_runs(name: str, task: Task, device: Device) -> None:
     right(kernel(name), task, device)
 
 
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n.endswith(("_mma", "_tiled")) else n for n in SETTINGS]
+)
 def test_seeds_are_right_far_from_their_defaults(name: str, device: Device) -> None:
     tasks = next(tasks for pattern, tasks in FAMILIES.items() if name in names(pattern))
-    right(kernel(name).with_params(SETTINGS[name]), make_task(name.partition("/")[0], tasks["float16"]), device)
+    right_at(
+        kernel(name).with_params(SETTINGS[name]), make_task(name.partition("/")[0], tasks["float16"]), device, (3,)
+    )
 
 
 @pytest.mark.slow
