@@ -16,7 +16,7 @@ import operator
 import random
 import statistics
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from deap import base, tools
@@ -86,6 +86,22 @@ class Variation:
 
     operator: str
     parents: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Niches:
+    """Families, members descended from the same seed, as places of their own to breed in.
+
+    Attributes:
+        family: of a candidate number.
+        spread: how often a parent's family is drawn first, in proportion to its best member's speed times its
+            prospects; else, and within a family, the faster members are preferred.
+        prospects: factor on a family's chance; 1 where there is none.
+    """
+
+    family: Callable[[int], Hashable]
+    spread: float
+    prospects: Mapping[Hashable, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -160,8 +176,7 @@ class Population:
         only: frozenset[str] | None = None,
         again: int = 0,
         *,
-        family: Callable[[int], Hashable] = lambda n: 0,  # noqa: ARG005 - all of one family
-        spread: float = 0.0,
+        niches: Niches | None = None,
         favour: Mapping[str, float] | None = None,
         failed: Sequence[int] = (),
     ) -> list[Variation]:
@@ -175,9 +190,7 @@ class Population:
             count: how many children.
             only: names of the operators to use, None for all.
             again: how often children of this generation and island were decided before.
-            family: members descended from the same seed.
-            spread: how often the parent's family is drawn first, in proportion to its best member's speed; else,
-                and within a family, the faster members are preferred.
+            niches: how parents are drawn by family; None: by their times only.
             favour: name -> factor on the operator's weight.
             failed: candidates that an operator with `repairs` may take, each once; it is not used without any.
         """
@@ -189,19 +202,18 @@ class Population:
         }
         breeding, broken = self._breeding(island), list(failed)
         with chance(self._rng_seed, generation, island, again):
-            return [
-                self._vary_one(self._niche(breeding, family, spread), breeding, shares, broken) for _ in range(count)
-            ]
+            return [self._vary_one(self._niche(breeding, niches), breeding, shares, broken) for _ in range(count)]
 
-    def _niche(self, members: list[Member], family: Callable[[int], Hashable], spread: float) -> list[Member]:
-        """Members the first parent is chosen from: those of one family, or all."""
-        if random.random() >= spread:
+    def _niche(self, members: list[Member], niches: Niches | None) -> list[Member]:
+        """Members, best first, that the first parent is chosen from: those of one family, or all."""
+        if niches is None or random.random() >= niches.spread:
             return members
-        speeds: dict[Hashable, float] = {}
+        chances: dict[Hashable, float] = {}
         for member in members:
-            speeds[family(member.n)] = max(speeds.get(family(member.n), 0.0), 1.0 / member.time_us)
-        (chosen,) = random.choices(list(speeds), list(speeds.values()))
-        return [member for member in members if family(member.n) == chosen]
+            family = niches.family(member.n)
+            chances.setdefault(family, niches.prospects.get(family, 1.0) / member.time_us)
+        (chosen,) = random.choices(list(chances), list(chances.values()))
+        return [member for member in members if niches.family(member.n) == chosen]
 
     def _breeding(self, island: int) -> list[Member]:
         """Members of an island that may be parents: those within reach of its best, at least two."""

@@ -9,14 +9,15 @@ exactly. Child n's own generator is `search.rng(n)`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from evo.merit import fitness_us, shape_us
 from evo.observer import GenerationStats
-from evo.population import Member, Population, Share, Spread
+from evo.population import Member, Niches, Population, Share, Spread
 from fitness.outcome import Outcome
 from mutations.operator import Plan
 
@@ -26,6 +27,9 @@ MIGRATION_EVERY = 2
 SPREAD = 0.5
 """Share of the children whose parent's family is drawn first, in proportion to its speed: a family that improves fast
 at first may have little left to gain, and one that begins slowly much."""
+
+BARREN = 8
+"""Children of a family without a better best that halve its chance: what is exhausted makes room."""
 
 INSPIRATIONS = 2
 """Members of the hall of fame a child's operator may look at besides its parents: the best, then the best of
@@ -101,6 +105,8 @@ class Search:
         self._outcomes: dict[int, Outcome | None] = {}
         self._codes: set[str] = set()
         self._families: dict[int, int] = {}
+        self._champions: dict[int, float] = {}
+        self._barren: dict[int, int] = {}
         self._valid: dict[int, float] = {}
         self._refuted: set[int] = set()
         self._failed: list[int] = []
@@ -266,6 +272,8 @@ class Search:
         """Children of all islands in turn, so that a generation cut short treats the islands alike."""
         homes = [island for island, members in enumerate(self._population.islands) if members]
         counts = {home: len(range(place, count, len(homes))) for place, home in enumerate(homes)}
+        prospects: dict[Hashable, float] = {family: 0.5 ** (barren / BARREN) for family, barren in self._barren.items()}
+        niches = Niches(self._families.__getitem__, SPREAD, prospects)
         varied = {}
         for home, share in counts.items():
             varied[home] = self._population.vary(
@@ -274,8 +282,7 @@ class Search:
                 share,
                 only,
                 again,
-                family=self._families.__getitem__,
-                spread=SPREAD,
+                niches=niches,
                 favour=self._favour,
                 failed=self._failed,
             )
@@ -307,6 +314,8 @@ class Search:
         for n in told:
             outcome = self._outcomes[n]
             time_us = fitness_us(outcome) if outcome is not None else None
+            if outcome is not None:
+                self._note(self._families[n], time_us)
             if outcome is None or time_us is None:
                 self._failed = ([n] if outcome is not None else []) + self._failed[: REPAIRABLE - 1]
                 continue
@@ -324,6 +333,13 @@ class Search:
         self._record(
             judged, self._population.record(self._generation, times, judged=judged, valid=len(times)), len(times)
         )
+
+    def _note(self, family: int, time_us: float | None) -> None:
+        """Count the children of a family since its last better best."""
+        if time_us is not None and time_us < self._champions.get(family, math.inf):
+            self._champions[family], self._barren[family] = time_us, 0
+        else:
+            self._barren[family] = self._barren.get(family, 0) + 1
 
     def _settle(self, fresh: Mapping[int, list[Member]]) -> None:
         population = self._population

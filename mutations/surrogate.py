@@ -122,6 +122,7 @@ def _pool(kernel: Kernel, seen: Sequence[Judged], context: Context) -> Iterator[
 
 
 def _draws(kernel: Kernel, elite: Sequence[Params], rng: Generator) -> Iterator[Params]:
+    """In turn: the parent mutated, the parent crossed with one of the elite, the same mutated."""
     names = list(kernel.header.params)
     for n in range(_POOL):
         start = dict(kernel.params)

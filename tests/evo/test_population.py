@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import evo
-from evo.population import Member, Population, Share, Spread, chance
+from evo.population import Member, Niches, Population, Share, Spread, chance
 
 SHARES = {"tune": Share(2.0, 1), "splice": Share(1.0, 2)}
 
@@ -207,12 +207,13 @@ def test_a_slower_family_breeds_in_proportion_to_its_speed() -> None:
     crowd = population(islands=1, size=6)
     crowd.start([Member(0, 2.0), *(Member(n, 1.0 + n / 100) for n in range(1, 6))])
 
-    def parents(spread: float) -> Counter[int]:
-        decided = (d for g in range(300) for d in crowd.vary(g, 0, 1, family=lambda n: min(n, 1), spread=spread))
-        return Counter(d.parents[0] for d in decided)
+    def parents(spread: float, **prospects: float) -> Counter[int]:
+        niches = Niches(lambda n: "slow" if n == 0 else "fast", spread, prospects)
+        return Counter(d.parents[0] for g in range(300) for d in crowd.vary(g, 0, 1, niches=niches))
 
     assert parents(0.0)[0] < 10  # the slowest of six in tournaments of three: one in 216
     assert 70 < parents(1.0)[0] < 130  # half as fast as the other family: a third
+    assert 200 < parents(1.0, fast=0.125)[0] < 270  # and the other one is exhausted: four fifths
 
 
 def test_equal_times_are_ordered_by_number() -> None:
