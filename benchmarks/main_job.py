@@ -30,7 +30,7 @@ import psutil
 from evo.archive import Archive
 
 ROOT = Path(__file__).resolve().parents[1]
-ARMS = {"full": (), "tune": ("operators.splice=0",)}
+ARMS = {"full": (), "tune": ("operators={tune=1}",)}  # the experiment as it is, and `tune` alone
 _SAMPLE_S = 0.2
 
 
