@@ -80,7 +80,7 @@ class Context:
         self.chunk, self.lanes, self.parent, self.where = chunk, lanes, parent, where
         self.n = int(lanes.size)
         self._splits: dict[bytes, tuple[Context, Context]] = {}
-        self._windows: dict[tuple[str, int], Value] = {}
+        self._windows: dict[tuple[str, int, int], Value] = {}
         self._octets: dict[int, Context] = {}
         self._rows: dict[int, tuple[NDArray[Any], NDArray[Any]]] = {}
 
@@ -158,15 +158,17 @@ class Context:
         """(n,) linear thread index in the block."""
         return self.lanes % self.chunk.stride
 
-    def window(self, space: str, shift: int) -> Value:
-        """Where each lane's shared or local memory begins, in elements of 2**shift bytes."""
-        key = (space, shift)
+    def window(self, space: str, shift: int, less: int = 0) -> Value:
+        """Where each lane's shared or local memory begins, in elements of 2**shift bytes, less a number of them."""
+        key = (space, shift, less)
         found = self._windows.get(key)
         if found is None:
             if space == "shared":
                 found = self.slot * (self.chunk.shared_stride >> shift)
             else:
                 found = self.lanes * (self.chunk.local_stride >> shift)
+            if less:
+                found = found - less
             self._windows[key] = found
         return found
 

@@ -172,8 +172,8 @@ class Memory(Reports):
             first = int(np.argmax(bad))
             raise self.misaligned(context, context.lanes[first], int(absolute[first]), site, region)
 
-    def _quick(self, context: Context, address: Value, site: Site) -> tuple[Region, Any] | None:
-        """Buffer and element indices where nothing is odd and no observer asks for byte offsets."""
+    def _quick(self, context: Context, address: Value, site: Site) -> tuple[Region, Array] | None:
+        """Buffer and element indices less the offset's where nothing is odd and no observer asks for byte offsets."""
         if self.observers or not isinstance(address, np.ndarray):
             return None
         place = self.places.of(address, context)
@@ -185,13 +185,12 @@ class Memory(Reports):
         if not place.fits(site.offset, site.bytes, site.mask, region.base, region.end):
             return None
         site.remember(region)
-        index = place.in_region(region, site.shift)
-        return region, index + (site.offset >> site.shift) if site.offset else index
+        return region, place.in_region(region, site.shift)
 
     def _load_region(self, context: Context, address: Value, site: Site) -> tuple[Value, ...]:
         quick = self._quick(context, address, site)
         if quick is not None:
-            return self._fetch(quick[0].views, quick[0].shadow, quick[1], site)
+            return self._fetch(quick[0].views, quick[0].shadow, quick[1], site, site.offset >> site.shift)
         found = self.locate(context, address, site)
         if found is None:
             return self._load_parts(context, address, site)
@@ -294,26 +293,27 @@ class Memory(Reports):
         return np.asarray((relative >> np.uint32(site.shift)) + base)
 
     def _load_window(self, context: Context, address: Value, site: Site, window: Window) -> tuple[Value, ...]:
-        relative, index = self._window_place(context, address, site, window)
+        relative, index, further = self._window_place(context, address, site, window)
         if relative is not None:
             for observer in self.observers:
                 observer.shared(context, spread(relative, context), site, site.bytes)
-        return self._fetch(window.views, window.shadow, index, site)
+        return self._fetch(window.views, window.shadow, index, site, further)
 
-    def _window_place(self, context: Context, address: Value, site: Site, window: Window) -> tuple[Value | None, Any]:
-        """Byte offsets into the window (None where nobody asks for them) and element indices."""
+    def _window_place(
+        self, context: Context, address: Value, site: Site, window: Window
+    ) -> tuple[Value | None, Any, int]:
+        """Byte offsets into the window (None where nobody asks for them), element indices, and what to add to these."""
         watched = bool(self.observers) and window.space == "shared"
         if isinstance(address, np.ndarray):
             place = self.places.of(address, context)
             if place.fits(site.offset, site.bytes, site.mask, window.start, window.start + window.size):
-                index = place.in_window(window, site.shift)
-                index = index + (site.offset >> site.shift) if site.offset else index
+                index, further = place.in_window(window, site.shift), site.offset >> site.shift
                 if not watched:
-                    return None, index
+                    return None, index, further
                 low = (window.start - site.offset) % (1 << (8 * address.dtype.itemsize))
-                return address - address.dtype.type(low), index
+                return address - address.dtype.type(low), index, further
         relative = self.offsets(context, address, site, window)
-        return relative if watched else None, self._index(context, relative, site, window)
+        return relative if watched else None, self._index(context, relative, site, window), 0
 
     def _store_window(
         self,
@@ -324,7 +324,8 @@ class Memory(Reports):
         site: Site,
         window: Window,
     ) -> None:
-        relative, index = self._window_place(context, address, site, window)
+        relative, index, further = self._window_place(context, address, site, window)
+        index = index + further if further else index
         if relative is not None:
             self.changes = lambda: self._differs(window.views, index, values, site, context.n)
             for observer in self.observers:
@@ -350,10 +351,15 @@ class Memory(Reports):
     # ------------------------------------------------------------ elements
 
     def _fetch(
-        self, views: dict[int, Array], shadow: dict[int, Array] | None, index: Any, site: Site
+        self, views: dict[int, Array], shadow: dict[int, Array] | None, index: Any, site: Site, further: int = 0
     ) -> tuple[Value, ...]:
+        """What lies at the indices, plus `further`: a view that begins there costs less than a sum per lane."""
         count = site.count
+        if further < 0:
+            index, further = index + further, 0
         elements = views[site.width]
+        if further:
+            elements = elements[further * count :]
         if elements.dtype != site.dtype:
             elements = elements.view(site.dtype)
         if count == 1:
@@ -366,16 +372,18 @@ class Memory(Reports):
                 values = tuple(rows[index])
         if not self.track:
             return values
-        return values + self._taints(shadow, index, site)
+        return values + self._taints(shadow, index, site, further)
 
-    def _taints(self, shadow: dict[int, Array] | None, index: Any, site: Site) -> tuple[Value, ...]:
+    def _taints(self, shadow: dict[int, Array] | None, index: Any, site: Site, further: int) -> tuple[Value, ...]:
         clean = (False,) * site.count
         if shadow is None:
             return clean
-        if site.count == 1:
-            marks = shadow[site.width].take(index)
-            return (marks != 0,) if marks.any() else clean
         flat = shadow[site.width]
+        if further:
+            flat = flat[further * site.count :]
+        if site.count == 1:
+            marks = flat.take(index)
+            return (marks != 0,) if marks.any() else clean
         marks = flat[: flat.size // site.count * site.count].reshape(-1, site.count).take(index, axis=0)
         if not marks.any():
             return clean

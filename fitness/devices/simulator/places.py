@@ -26,7 +26,7 @@ class Place:
 
     def __init__(self, address: Array, context: Context) -> None:
         self.address, self.context = address, context
-        self.low, self.high = int(address.min()), int(address.max())
+        self.low, self.high = int(np.minimum.reduce(address)), int(np.maximum.reduce(address))
         self.bits = int(np.bitwise_or.reduce(address)) & 15
         self.indices: dict[tuple[int, int], Indices] = {}
 
@@ -46,14 +46,14 @@ class Place:
         return found
 
     def in_window(self, window: Window, shift: int) -> Indices:
-        """Element indices into a window, for offset 0."""
+        """Element indices into a window, for offset 0, where `fits` is true of accesses of 2**shift bytes."""
         key = (window.start, shift)
         found = self.indices.get(key)
         if found is None:
-            kind = self.address.dtype.type
-            steps = (self.address - kind(window.start)) >> kind(shift)
-            steps = steps.view(np.int64) if steps.dtype.itemsize == 8 else steps
-            found = np.asarray(steps + self.context.window(window.space, shift))
+            # `fits` has found both the address and the window's start aligned, so each may be shifted by itself.
+            steps = self.address >> self.address.dtype.type(shift)
+            found = steps.view(np.int64) if steps.dtype.itemsize == 8 else steps.astype(np.int64)
+            found += self.context.window(window.space, shift, window.start >> shift)
             self.indices[key] = found
         return found
 
