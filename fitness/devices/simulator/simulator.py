@@ -71,14 +71,14 @@ def _module(digest: str, text: str) -> ptx.Module:
 
 
 @functools.lru_cache(maxsize=16)
-def _kernel(text: str, entry: str, track: bool, trace: int = 0) -> Kernel:
+def _kernel(text: str, entry: str, track: bool, trace: int) -> Kernel:
     digest = hashlib.sha256(text.encode()).hexdigest()
     return generate(_module(digest, text), entry, track=track, trace=trace)
 
 
 @functools.lru_cache(maxsize=16)
 def _static(text: str, entry: str, track: bool) -> StaticView:
-    kernel = _kernel(text, entry, track)
+    kernel = _kernel(text, entry, track, 0)
     return static_view(kernel.graph, kernel.sites)
 
 

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from fitness.devices.device import BufferRef, Checks, Device, Inputs, Program, ResolvedLaunch, ResolvedWorkspace
+from fitness.devices.simulator import codegen
+from fitness.devices.simulator import simulator as module
 from fitness.devices.simulator.simulator import Simulator
 from fitness.devices.testing import DeviceContract
 from fitness.gpu import load
@@ -174,3 +176,18 @@ def test_constant_tables_structs_and_local_arrays() -> None:
     i = (5 + t) & 7
     expected = np.array([1.5, 2.5, 3.5, 4.5])[(i + t) & 3] + np.array([2.0, 3.0, 4.0])[(i + 5) % 3]
     np.testing.assert_array_equal(execution.outputs["y"], expected.astype(np.float32))
+
+
+def test_a_counted_run_translates_a_kernel_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Costing asks for the kernel and for what counting knows of it beforehand: one translation serves both."""
+    made = []
+
+    def watched(*arguments: object, **options: object) -> object:
+        made.append(arguments[1])
+        return codegen.generate(*arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(module, "generate", watched)
+    source = 'extern "C" __global__ void counted_once(float* y) { y[threadIdx.x] = 19.75f; }'
+    for _ in range(2):
+        clean(run(source, launch("counted_once", 1, 32, "y"), {}, {"y": np.zeros(32, np.float32)}, counters=True))
+    assert made == ["counted_once"]
