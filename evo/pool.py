@@ -287,7 +287,8 @@ class Pool:
             seat.job = None
             seat.replace()
             if message.machine and job.attempts >= _ATTEMPTS:
-                raise PoolError(f"evaluating candidate {job.n} failed twice: {message.traceback}")
+                where = f"met twice in the {message.gate.name.lower()} gate"
+                raise PoolError(f"{message.machine} ({where}; nothing judged is lost); then continue with --resume")
             return self._again(job, waiting, _defect(message.gate, message.traceback))
         return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,7 +116,9 @@ def _matching(pattern: str, task: Task, library: Library | None) -> Iterator[See
         return
     paths = _paths(pattern)
     if not paths:
-        raise SeedError(f'task.seeds: "{pattern}" matches no seed', _known())
+        if pattern.endswith(".cu"):
+            raise SeedError(f'task.seeds: "{pattern}": no such file')
+        raise SeedError(f'task.seeds: "{pattern}" matches no seed', _known(pattern))
     for path in paths:
         try:
             yield Seed(_name(path), load_kernel(path))
@@ -148,9 +151,15 @@ def _name(path: Path) -> str:
     return str(path)
 
 
-def _known() -> str:
+def _known(pattern: str) -> str:
+    """The names most like the one that matches nothing; where none is, those of its folder, else the folders."""
     names = [_name(path) for path in seeds.seed_paths("*/*")]
-    return f"known: {', '.join(names)}; or the path of a .cu file"
+    alike = difflib.get_close_matches(pattern, names, n=3, cutoff=0.75)
+    if alike:
+        return f"did you mean {' or '.join(alike)}?"
+    folder = pattern.split("/")[0]
+    known = [name for name in names if name.startswith(f"{folder}/")] or sorted({n.split("/")[0] + "/*" for n in names})
+    return f"known: {', '.join(known)}; or the path of a .cu file"
 
 
 def _objection(kernel: Kernel, task: Task, kept: dict[str, Seed], arch: str) -> str | None:

@@ -51,9 +51,10 @@ def read_header(text: str, *, path: str, first_line: int) -> Header:
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        at = re.search(r"at line (\d+)", str(error))
+        at = re.search(r"at line (\d+), column (\d+)", str(error))
         line = first_line + (int(at[1]) - 1 if at else text.count("\n"))
-        raise KernelError(path, line, "", f"the header is not TOML: {error}", "correct the header comment") from None
+        what = re.sub(r" \(at .*\)\Z", f", column {at[2]}" if at else "", str(error))  # its lines are not the file's
+        raise KernelError(path, line, "", f"the header is not TOML: {what}", "correct the header comment") from None
     except RecursionError:  # tomllib descends into nested arrays without a limit of its own
         raise KernelError(path, first_line, "", "the header is nested too deeply", "flatten it") from None
     lines = _key_lines(text, first_line)

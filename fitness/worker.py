@@ -23,6 +23,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO
 
+from fitness.compiler.cache import CacheError
 from fitness.compiler.nvrtc import NvrtcError
 from fitness.devices import open_device
 from fitness.devices.device import Device, Perishable, Shareable
@@ -140,12 +141,12 @@ class Fault:
     """An unexpected exception at this gate, with its traceback: a defect of the engine.
 
     `machine`: a fault of the machine or the installation instead (a full disk, a missing library), which every
-    candidate would meet.
+    candidate would meet: the one line that says which. Empty where it is none.
     """
 
     gate: Gate
     traceback: str
-    machine: bool
+    machine: str
 
 
 Message = Ready | Entered | Answer | OutOfMemory | Fault
@@ -312,8 +313,17 @@ def _answer(request: Request, device: Device, limits: CandidateLimits, connectio
     except MemoryError:
         return OutOfMemory(stage)
     except Exception as error:  # noqa: BLE001 -- the sandbox boundary: whatever it is, the parent must hear of it
-        return Fault(stage, traceback.format_exc(), isinstance(error, OSError | ImportError | NvrtcError))
+        return Fault(stage, traceback.format_exc(), _of_the_machine(error))
     return Answer(result, isinstance(device, Perishable) and device.spent)
+
+
+def _of_the_machine(error: Exception) -> str:
+    """What ails the machine or the installation, in one line; empty where the error is a defect of the engine."""
+    if isinstance(error, CacheError | NvrtcError):  # written for the user
+        return " ".join(str(error).split())
+    if isinstance(error, OSError | ImportError):
+        return " ".join(f"{type(error).__name__}: {error}".split())
+    return ""
 
 
 def main(arguments: list[str]) -> int:

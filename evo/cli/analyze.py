@@ -144,8 +144,8 @@ def _print(batch: Batch, results: list[Result], *, details: bool) -> None:
         }
         different = len({result.analysis.repetition.digest for result in results})
         console.print(
-            f"{len(results)} matrices with {different} different patterns: sparse can pay on {counts['yes']}, hardly on {counts['little']}, "
-            f"not on {counts['no']} (--details says why)"
+            f"{len(results)} matrices with {different} different patterns: sparse can pay on {counts['yes']}, "
+            f"hardly on {counts['little']}, not on {counts['no']} (--details says why)"
         )
     if batch.skipped:
         console.print(f"skipped    {len(batch.skipped)} tensors that are no matrices of weights (--json lists them)")

@@ -16,8 +16,10 @@ import click
 from evo.errors import EvoError, ExperimentError
 
 INTERRUPTED = 130
-PAUSED = 3
 """Exit code after Ctrl-C, as shells have it (128 + SIGINT)."""
+
+PAUSED = 3
+"""Exit code of a run that waits for a person."""
 
 _DISK = {
     errno.ENOSPC: ("the disk is full", "free some space; what is archived so far is kept"),

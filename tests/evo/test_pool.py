@@ -137,9 +137,9 @@ def test_an_engine_that_fails_on_everything_is_a_pool_error() -> None:
         list(pool.judge(TASK, kernels))
 
 
-def test_a_fault_of_the_machine_is_a_pool_error_with_its_traceback() -> None:
+def test_a_fault_of_the_machine_is_a_pool_error_of_one_line() -> None:
     with Pool(SPEC, 1) as pool:
-        with pytest.raises(PoolError, match=r"candidate 7 failed twice: (?s:.*)No space left on device"):
+        with pytest.raises(PoolError, match=r"^[^\n]*No space left on device[^\n]*--resume$"):
             one(pool, SHARED=7)
         assert isinstance(one(pool), Timed)  # and the pool can still be used
 

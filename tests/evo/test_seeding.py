@@ -73,7 +73,16 @@ def test_require_that_excludes_a_shape_is_dropped(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "words"), [("spmm/nothing_*", "matches no seed; known: "), ("none.cu", "matches no seed")]
+    ("name", "words"),
+    [
+        (
+            "spmm/nothing_*",
+            r'"spmm/nothing_\*" matches no seed; known: (spmm/\w+, )+spmm/\w+; or the path of a \.cu file$',
+        ),
+        ("smm/*", r'"smm/\*" matches no seed; known: gemm/\*, spmm/\*, .*; or the path of a \.cu file$'),
+        ("spmm/nm24_scaler", "matches no seed; did you mean spmm/nm24_scalar"),
+        ("none.cu", "no such file$"),
+    ],
 )
 def test_names_that_match_nothing(name: str, words: str) -> None:
     with pytest.raises(SeedError, match=words):

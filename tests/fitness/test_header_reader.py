@@ -83,7 +83,7 @@ def test_the_template_is_good() -> None:
         ("[16, 32]", "[]", 19, ["not 1 to 64 integers"]),
         ("BM = {", "bm = {", 19, ["not a name for a param"]),
         ("BM = {", "K = {", 19, ["not a name for a param"]),
-        ("BM = {", "BM == {", 19, ["not TOML"]),
+        ("BM = {", "BM == {", 19, ["not TOML: Invalid value, column 5; correct"]),
         ("[[launch]]", "[launch]", 9, ["launch"]),
     ],
 )
