@@ -16,6 +16,9 @@ from evo.errors import ArchiveError
 BUSY_S = 30.0
 """How long a writer waits for another run's transaction (they take milliseconds)."""
 
+_INDEX_BYTES = 1 << 16
+"""Twice what SQLite takes for the index of a log."""
+
 _CAUSES = (
     (
         "file is not a database",
@@ -121,8 +124,14 @@ def _connect_readonly(path: Path) -> sqlite3.Connection:
 def readonly_uri(path: Path) -> str:
     """The file as SQLite opens it without writing, not even beside it."""
     live = path.with_name(path.name + "-wal").exists()
-    immutable = not live and not os.access(path.parent, os.W_OK)
+    immutable = not live and (not os.access(path.parent, os.W_OK) or _full(path.parent))
     return f"{path.resolve().as_uri()}?mode=ro{'&immutable=1' if immutable else ''}"
+
+
+def _full(folder: Path) -> bool:
+    """True where there is no space for the index that SQLite makes beside a file in WAL mode, also to read it."""
+    status = os.statvfs(folder)
+    return status.f_bavail * status.f_frsize < _INDEX_BYTES
 
 
 def version_of(path: Path) -> int:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 import stat
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -165,3 +168,26 @@ def test_a_write_cut_short_by_a_crash_is_rolled_back(tmp_path: Path, kept: float
         assert 6 <= len(numbers) < 16
         assert list(keeping.check(archive)) == []
         archive.add_entries(run.id, [Candidate(Plan(20, 3, 0, "tune", (5,)), archives.kernel("go on"), "more")])
+
+
+def test_a_full_disk_can_still_be_read(tmp_path: Path) -> None:
+    """SQLite makes an index of the log beside a file it reads, for which there is no space left."""
+    with Archive.open(tmp_path / "a.db"):
+        pass
+    mounted = "mount -t tmpfs -o size=4m tmpfs disk && cp a.db disk && { cat /dev/zero > disk/fill 2> /dev/null; "
+    reading = f'{sys.executable} -c "from pathlib import Path; from evo.archive import Archive; '
+    reading += "print(Archive.open(Path('disk/a.db'), readonly=True).runs())\"; }"
+    (tmp_path / "disk").mkdir()
+    shell = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
+    if (
+        shutil.which("unshare") is None
+        or subprocess.run(
+            [*shell, "mount -t tmpfs tmpfs disk"], cwd=tmp_path, capture_output=True, check=False
+        ).returncode
+    ):
+        pytest.skip("this machine lets nobody mount a small file system")
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
+    done = subprocess.run(
+        [*shell, f"{mounted}{reading}"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr[-500:]
