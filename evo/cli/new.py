@@ -29,7 +29,18 @@ def new(name: str, force: bool) -> None:
     if path.exists() and not force:
         raise EvoError(f"{path} is already there", "choose another name, or overwrite it with --force")
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(template.replace("NAME", path.stem), encoding="utf-8")
+    _write(path, template.replace("NAME", path.stem))
     click.echo(f"wrote {path}")
     click.echo(f"next: evo run {path} --dry-run    (shapes, seeds, baseline and headroom; spends nothing)")
     click.echo(f"      evo run {path}")
+
+
+def _write(path: Path, text: str) -> None:
+    """The whole file or, on a full disk, what was there before."""
+    unfinished = path.with_name(f".{path.name}.new")
+    try:
+        unfinished.write_text(text, encoding="utf-8")
+        unfinished.replace(path)
+    except OSError:
+        unfinished.unlink(missing_ok=True)
+        raise

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -67,3 +69,21 @@ def test_a_refused_name_is_shown_as_written(tmp_path: Path) -> None:
     result = CliRunner().invoke(cli, ["new", str(tmp_path / "ünï")])
     assert result.exit_code == 1
     assert '"ünï" is no name' in result.output
+
+
+def test_a_full_disk_leaves_what_was_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither half a file, which the next try would refuse, nor the loss of the one to be overwritten."""
+    Path("old.toml").write_text("precious", encoding="utf-8")
+
+    def write_text(path: Path, text: str, **_options: object) -> int:
+        path.write_bytes(text[:100].encode())
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_text", write_text)
+        for arguments in (["mine"], ["old", "--force"]):
+            code, output = new(*arguments)
+            assert code == 1
+            assert "disk is full" in output
+    assert [path.name for path in Path().iterdir()] == ["old.toml"]
+    assert Path("old.toml").read_text(encoding="utf-8") == "precious"
