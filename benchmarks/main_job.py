@@ -51,7 +51,10 @@ def measure(experiment: Path, rng_seed: int, arm: str, workers: int | None, extr
         command = [sys.executable, "-m", "evo.run", str(experiment), "--json", "--quiet"]
         command += [word for setting in settings for word in ("--set", setting)]
         command += ["--workers", str(workers)] if workers else []
-        environment = os.environ | {"EVO_CACHE": f"{folder}/cache", "PYTHONPATH": str(ROOT)}
+        environment = os.environ | {
+            "EVO_CACHE": f"{folder}/cache",
+            "PYTHONPATH": os.pathsep.join([str(ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]),
+        }
         started = time.monotonic()
         with subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True) as process:
             peak = Peak(process.pid)

@@ -45,6 +45,7 @@ _START_S = 300.0
 _LOOK_AGAIN_S = 0.02  # how often at most the clocks of workers near a limit are read
 _ATTEMPTS = 2
 _ASK_S = 0.5  # how often whoever waits is asked whether to give up
+_ROUTINE_S = 30.0  # one vendor routine at every shape of a task, its library loaded and its algorithms tried
 _DEFECTS_IN_A_ROW = 5  # candidates the engine fails on before it is taken to be broken
 _Result = TypeVar("_Result")
 
@@ -59,6 +60,7 @@ class _Job:
     request: Request
     attempts: int = 0
     fresh: bool = False  # in a process that nothing was evaluated in before
+    limit_s: float = float("inf")  # wall seconds it may take; beyond them it is over, and not tried again
 
 
 class _Seat:
@@ -104,7 +106,7 @@ class _Seat:
             return float("inf")
         cpu_s = self.worker.cpu_s()
         left_s = min(self.limits.hang_s - wall_s, self.limits.worker_s - (cpu_s - self.cpu_started))
-        return min(left_s, self.compile_left_s())
+        return min(left_s, self.job.limit_s - wall_s, self.compile_left_s())
 
     def compile_left_s(self) -> float:
         """CPU seconds its compilation may still take; infinite where it does not compile."""
@@ -196,7 +198,7 @@ class Pool:
         Raises:
             PoolError: the pool is not open.
         """
-        jobs = [_Job(n, BaselineRequest(task, (name,))) for n, name in enumerate(names)]
+        jobs = [_Job(n, BaselineRequest(task, (name,)), limit_s=_ROUTINE_S) for n, name in enumerate(names)]
         found: dict[int, BaselineTimes] = {}
         for n, answer in self._run(jobs, never):
             if isinstance(answer, Outcome):
@@ -317,6 +319,9 @@ class Pool:
         seat.replace()
         if job is None:
             return None
+        if spent_s >= job.limit_s:
+            message = f"no answer within {job.limit_s:g} s"
+            return job, TimedOut(Gate.TIMING, (Finding(Gate.TIMING, "time_limit", message),))
         if compiling_too_long:
             return job, _compile_overrun(self.limits, spent_s)
         return self._again(job, waiting, _defect(stage or Gate.PARSE, f"no answer within {spent_s:.1f} s"))

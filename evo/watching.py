@@ -31,7 +31,7 @@ def stamp(archive: Archive, run_id: str) -> str:
         RefError: no such run.
     """
     for row in facts.standing(archive, run_id):
-        return ".".join(str(value) for value in row.values())
+        return ".".join(str(row[name]) for name in row.keys())  # noqa: SIM118 -- no dict, but a sqlite3.Row
     raise RefError(f"no run {run_id} in {archive.path}", "name one that is there")
 
 

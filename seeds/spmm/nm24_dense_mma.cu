@@ -1,6 +1,9 @@
 /*---
 about       = "2:4 SpMM on dense tensor cores: W is written out densely in shared memory, then mma m16n8k16"
 format      = { name = "nm24", values = "row" }
+dtypes      = ["float16"]
+out_dtypes  = ["float16"]
+layouts     = ["col"]
 require     = ["K % 64 == 0"]
 constraints = [
     "BM % WM == 0 and BN % WN == 0 and BK % (32 * WK) == 0",

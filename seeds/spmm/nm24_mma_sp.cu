@@ -1,6 +1,9 @@
 /*---
 about       = "2:4 SpMM on sparse tensor cores: row-order values through cp.async and ldmatrix, mma.sp m16n8k32"
 format      = { name = "nm24", values = "row" }
+dtypes      = ["float16"]
+out_dtypes  = ["float16"]
+layouts     = ["col"]
 require     = ["K % 64 == 0"]
 constraints = [
     "BM % WM == 0 and BN % WN == 0 and BK % (64 * WK) == 0",

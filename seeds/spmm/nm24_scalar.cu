@@ -1,6 +1,9 @@
 /*---
 about       = "2:4 SpMM, minimal: one thread per output, fp32 FMA over the stored values"
 format      = { name = "nm24", values = "row" }
+dtypes      = ["float16"]
+out_dtypes  = ["float16"]
+layouts     = ["col"]
 require     = ["K % 64 == 0"]
 constraints = ["BM * BN <= 1024", "BM * BN >= 32"]
 

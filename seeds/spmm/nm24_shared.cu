@@ -1,6 +1,9 @@
 /*---
 about       = "2:4 SpMM with tiles of W and X staged in shared memory, TM x TN outputs per thread, fp32 FMA"
 format      = { name = "nm24", values = "row" }
+dtypes      = ["float16"]
+out_dtypes  = ["float16"]
+layouts     = ["col"]
 require     = ["K % 64 == 0"]
 constraints = [
     "BM % TM == 0 and BN % TN == 0",

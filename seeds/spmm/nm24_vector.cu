@@ -1,6 +1,9 @@
 /*---
 about       = "2:4 SpMM with 16-byte loads: a warp takes one row of W and COLS columns of X, lanes share K"
 format      = { name = "nm24", values = "row" }
+dtypes      = ["float16"]
+out_dtypes  = ["float16"]
+layouts     = ["col"]
 require     = ["K % 64 == 0"]
 constraints = []
 

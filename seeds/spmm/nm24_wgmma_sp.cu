@@ -1,6 +1,9 @@
 /*---
 about       = "2:4 SpMM on Hopper: the copy engine feeds rings of tiles, sparse wgmma for wide X, mma.sp for narrow X"
 format      = { name = "nm24", values = "fragment" }
+dtypes      = ["float16"]
+out_dtypes  = ["float16"]
+layouts     = ["col"]
 archs       = ["sm_90a"]
 require     = ["K % 64 == 0", "ldx % 8 == 0"]
 constraints = [

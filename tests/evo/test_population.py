@@ -207,8 +207,8 @@ def test_a_slower_family_breeds_in_proportion_to_its_speed() -> None:
     crowd = population(islands=1, size=6)
     crowd.start([Member(0, 2.0), *(Member(n, 1.0 + n / 100) for n in range(1, 6))])
 
-    def parents(spread: float, **prospects: float) -> Counter[int]:
-        niches = Niches(lambda n: "slow" if n == 0 else "fast", spread, prospects)
+    def parents(spread: float, fast: float = 1.0) -> Counter[int]:
+        niches = Niches(lambda n: "slow" if n == 0 else "fast", spread, {"fast": fast})
         return Counter(d.parents[0] for g in range(300) for d in crowd.vary(g, 0, 1, niches=niches))
 
     assert parents(0.0)[0] < 10  # the slowest of six in tournaments of three: one in 216

@@ -77,7 +77,7 @@ def test_a_model_is_named_asked_replayed_and_shown(
     made = next(entry.plan.n for entry in entries if not isinstance(entry, Refused) and entry.model is not None)
     code, out = invoke("lineage", f"{run}/{made}")
     assert code == 0, out
-    assert "by scripted (150 tokens)" in out
+    assert "by scripted (150 tokens, $ unknown)" in out
     assert "a remark that explains the idea" in out
 
 
@@ -89,7 +89,7 @@ def test_without_an_endpoint_the_run_says_how_to_add_one(tmp_path: Path, monkeyp
     code, out = invoke("run", "smoke", "--set", "operators.llm_edit=20")
     assert code == 0, out
     assert "model     none; set OPENAI_API_KEY or OPENAI_BASE_URL" in out
-    assert "operators splice 1, tune 1" in out.replace("rewrite 1, ", "")
+    assert "operators rewrite 1, splice 1, surrogate 1, tune 1" in out
 
 
 def test_down_at_start_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
