@@ -51,18 +51,18 @@ def test_json_of_a_valid_kernel() -> None:
 
 
 def test_a_trace_shows_registers_and_addresses_of_one_thread() -> None:
-    code, said = evaluate(SCALAR, "--depth", "compile", "--trace", "line=24", "thread=1,2", "block=0", "N=5")
+    code, said = evaluate(SCALAR, "--depth", "compile", "--trace", "line=27", "thread=1,2", "block=0", "N=5")
     assert code == 0, said
-    assert "trace     line 24: if (m >= M || n >= N) return;" in said
+    assert "trace     line 27: if (m >= M || n >= N) return;" in said
     assert "thread (1, 2, 0) of block (0, 0, 0), M=128 K=256 N=5" in said
     assert "| reads %r2 = 2, %r10 = 5 | gives %p2 = false" in said
 
 
 def test_a_trace_as_json() -> None:
-    code, said = evaluate(SCALAR, "--depth", "compile", "--json", "--trace", "line=39 thread=3,1,0 block=1,0,0")
+    code, said = evaluate(SCALAR, "--depth", "compile", "--json", "--trace", "line=42 thread=3,1,0 block=1,0,0")
     assert code == 0, said
     trace = json.loads(said)["trace"]
-    assert (trace["line"], trace["thread"], trace["block"]) == (39, [3, 1, 0], [1, 0, 0])
+    assert (trace["line"], trace["thread"], trace["block"]) == (42, [3, 1, 0], [1, 0, 0])
     (store,) = [step for step in trace["steps"] if step["text"].startswith("st.global")]
     assert store["places"][0].startswith("Y[")
     assert trace["source"].startswith("y[n * ldy + m]")
@@ -80,8 +80,8 @@ def test_compiling_alone_is_a_depth() -> None:
         (["nothing.cu"], "nothing.cu: no such file"),
         ([SCALAR, "--param", "NOPE=3"], "--param NOPE=3: the kernel has"),
         ([SCALAR, "--task", "nowhere"], "no such file"),
-        ([SCALAR, "--depth", "compile", "--trace", "line=25"], "no instruction comes from line 25; some come from"),
-        ([SCALAR, "--depth", "compile", "--trace", "line=39", "block=99"], "there is no thread (0, 0, 0) of block (99"),
+        ([SCALAR, "--depth", "compile", "--trace", "line=28"], "no instruction comes from line 28; some come from"),
+        ([SCALAR, "--depth", "compile", "--trace", "line=42", "block=99"], "there is no thread (0, 0, 0) of block (99"),
         ([SCALAR, "--trace", "line=x"], "--trace line=x: numbers of line, thread, block, M, N, K are wanted"),
         ([SCALAR, "--trace", "thread=0"], "--trace needs one source line"),
         ([SCALAR, "--trace", "line=1", "thread=1,2,3,4"], "at most three numbers"),
