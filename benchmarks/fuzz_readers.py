@@ -148,12 +148,12 @@ def _safetensors(rows: int, columns: int, seed: int) -> bytes:
         "v": {"dtype": dtype, "shape": shape, "data_offsets": [len(raw), 2 * len(raw)]},
     }
     text = json.dumps(header).encode()
-    return struct.pack("<Q", len(text)) + text + raw + raw
+    return bytes(struct.pack("<Q", len(text)) + text + raw + raw)
 
 
 def main() -> None:
     """Search until the time is over or something breaks."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--kind", choices=KINDS, action="append", help="default: all, in turn")
     parser.add_argument("--keep", type=Path, default=Path("broken"), help="folder for files that break a reader")

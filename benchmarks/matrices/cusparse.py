@@ -136,6 +136,7 @@ class Routine:
         sizes = [ctypes.c_int64(value) for value in (m, k, self._nnz)]
         at = {name: ctypes.c_void_p(address) for name, address in addresses.items()}
         made = ctypes.c_void_p()
+        parts: tuple[ctypes.c_void_p | int, ...]
         if self._format == "csr":
             parts = (at["W.indptr"], at["W.indices"], at["W.values"], _INDEX_32, _INDEX_32, 0, _FLOAT_32)
             self._call("cusparseCreateCsr", ctypes.byref(made), *sizes, *parts)

@@ -215,7 +215,7 @@ def matrices(asked: argparse.Namespace) -> Iterator[tuple[str, Mask]]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure what is missing in OUT."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("out", type=Path)
     parser.add_argument("folder", type=Path, nargs="?")
     parser.add_argument("--generated", action="store_true")

@@ -62,7 +62,7 @@ def lines(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the summary, draw the distribution."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("out", type=Path)
     parser.add_argument("--plot", type=Path, metavar="DIR")
     asked = parser.parse_args(arguments)
