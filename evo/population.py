@@ -270,12 +270,18 @@ class Population:
                 first, so that a seed which is slow only at its default parameters is not lost.
         """
         ranked = self._distinct([*self.islands[island], *children])
-        champions = {family(member.n): member for member in reversed(ranked)}  # the fastest of each stays
-        kept = self._near(self._distinct(list(champions.values())))[:niches]
+        kept = self._near(self._champions(ranked, family))[:niches]
         first = list(dict.fromkeys([*kept, *self._specialists(ranked)]))[: max(niches, self._size // 2)]
         rest = [member for member in ranked if member not in first]
         self.islands[island] = self._distinct((first + rest)[: self._size])
         self.hall.update(self._distinct(children))
+
+    def _champions(self, ranked: Sequence[Member], family: Callable[[int], Hashable]) -> list[Member]:
+        """The best of each family, best first, of members that are ranked."""
+        best: dict[Hashable, Member] = {}
+        for member in ranked:
+            best.setdefault(family(member.n), member)
+        return list(best.values())
 
     def _specialists(self, ranked: Sequence[Member]) -> list[Member]:
         """The best by the mean, then the best at each shape; each once."""
@@ -292,8 +298,8 @@ class Population:
 
         def replaceable(members: list[Member], k: int) -> list[Member]:
             ranked = self._distinct(members)
-            champions = {family(member.n): member for member in reversed(ranked)}
-            others = [member for member in ranked if champions[family(member.n)] is not member]
+            champions = self._champions(ranked, family)
+            others = [member for member in ranked if member not in champions]
             return (others or ranked)[-k:]
 
         if len(self.islands) < 2 or min(len(members) for members in self.islands) < 2:

@@ -18,7 +18,6 @@ from mutations.operator import Context, Judged, Proposal, Refusal
 from mutations.regions import Region, regions, replace_region
 
 _DRAWS: Final = 64
-_Item = TypeVar("_Item")
 _WORD: Final = re.compile(r"\b[A-Za-z_]\w*\b")
 _INCLUDE: Final = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"][^>"\n]+[>"][^\n]*\n', re.MULTILINE)
 
