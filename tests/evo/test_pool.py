@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -17,6 +18,7 @@ import pytest
 from evo.pool import CandidateLimits, DeviceSpec, Pool, PoolError
 from fitness.evaluate import Prepared, judge
 from fitness.outcome import Gate, Outcome, Timed
+from tests.evo import cards
 from tests.fitness.fakes import DENSE, MisbehavingDevice, NumpyDevice, dense_kernel, gemm_task
 
 TASK = gemm_task()
@@ -193,6 +195,22 @@ def test_a_compilation_that_takes_too_much_memory_has_failed() -> None:
             Gate.COMPILE,
             "compile_bomb",
         )
+
+
+def test_a_vendor_routine_that_does_not_answer_is_told_so_once_and_the_next_one_is_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The pool's clock leaps by a minute whenever a routine begins to hang: no test waits for 30 s."""
+    leaping = SimpleNamespace(monotonic=lambda: time.monotonic() + 60.0 * cards.asked().count("hangs"))
+    monkeypatch.setattr("evo.pool.time", leaping)
+    limits = CandidateLimits(hang_s=45.0)  # what would end the wait were there no limit of its own
+    with Pool(DeviceSpec("tests.evo.cards:RoutineCard", "H200"), 1, limits) as pool:
+        before = pool.worker_pids()
+        hanging, refusing = pool.vendor_times(TASK, ("hangs", "refuses"))
+        assert gone(before)
+    assert (hanging.name, hanging.timings, hanging.why_not) == ("hangs", (), "no answer within 30 s")
+    assert (refusing.name, refusing.why_not) == ("refuses", "refuses does not take this task")
+    assert cards.asked() == ["hangs", "refuses"]  # what hung is not tried again
 
 
 def test_results_left_unread_do_not_reach_the_next_call() -> None:
