@@ -15,6 +15,7 @@ import queue
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple
@@ -162,11 +163,12 @@ class _Stream:
         self._results: queue.Queue[tuple[int, Outcome] | BaseException] = queue.Queue()
         self._survivors: queue.Queue[tuple[int, tuple[Finding, ...]] | None] = queue.Queue()
         self._stop = threading.Event()
-        work = [self._look_ahead, *(functools.partial(self._measure, card) for card in cards)]
+        work: list[Callable[[], None]] = [self._look_ahead]
+        work += [functools.partial(self._measure, card) for card in cards]
         self._cards = len(cards)
-        self._threads = [threading.Thread(target=self._guarded, args=(each,), daemon=True) for each in work]
-        for thread in self._threads:
-            thread.start()
+        self._threads = ThreadPoolExecutor(len(work))
+        for each in work:
+            self._threads.submit(each).add_done_callback(self._thread_ended)
 
     def results(self) -> Iterator[tuple[int, Outcome]]:
         """Every kernel's outcome, as they complete; raises what ended a thread early."""
@@ -193,8 +195,7 @@ class _Stream:
         self._stop.set()
         for _ in range(self._cards):
             self._survivors.put(None)
-        for thread in self._threads:
-            thread.join()
+        self._threads.shutdown()
 
     def _look_ahead(self) -> None:
         kernels = self._kernels.items()
@@ -217,10 +218,10 @@ class _Stream:
             for _, outcome in judged:
                 self._results.put((n, replace(outcome, findings=(*outcome.findings, *notes))))
 
-    def _guarded(self, work: Callable[[], None]) -> None:
-        try:
-            work()
-        except BaseException as error:  # noqa: BLE001 -- raised again in the thread that waits for results
+    def _thread_ended(self, work: Future[None]) -> None:
+        """What ended a thread early is raised again in the one that waits for results."""
+        error = work.exception()
+        if error is not None:
             self._results.put(error)
 
 

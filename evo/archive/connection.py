@@ -69,7 +69,8 @@ def connect(path: Path, *, readonly: bool = False) -> Database:
         if path.is_dir():
             raise ArchiveError(f"archive {path} is a folder", "give the path of a file with --archive")
         connection = _connect_readonly(path) if readonly else _connect_writable(path)
-        try:
+        with contextlib.ExitStack() as refused:
+            refused.callback(connection.close)
             database = Database(connection)
             _check_kind(database, path)
             if not readonly:
@@ -78,9 +79,7 @@ def connect(path: Path, *, readonly: bool = False) -> Database:
                 raise ArchiveError(f"archive {path} is empty", "run an experiment first, or give one with --archive")
             elif _pragma(database, "user_version") < VERSION:
                 database = _migrated_copy(connection)
-        except BaseException:
-            connection.close()
-            raise
+            refused.pop_all()
     return database
 
 
@@ -96,12 +95,8 @@ def transaction(database: Database) -> Iterator[None]:
     """All writes of the block or none. Takes the write lock at once, so it cannot fail halfway as busy."""
     connection = database.conn
     connection.execute("BEGIN IMMEDIATE")
-    try:
+    with connection:  # commits, or rolls back
         yield
-        connection.execute("COMMIT")
-    except BaseException:
-        connection.rollback()
-        raise
 
 
 def _connect_writable(path: Path) -> sqlite3.Connection:

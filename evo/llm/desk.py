@@ -7,6 +7,7 @@ are waiting to be judged are judged together.
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -40,7 +41,7 @@ class _Done:
     """A proposal that has come to its end."""
 
     n: int
-    result: Proposal | Refusal | BaseException
+    result: Proposal | Refusal | Exception
 
 
 _Item = _Judging | _Done | Callable[[], None]
@@ -134,17 +135,16 @@ class Desk:
         for _ in range(min(self._concurrency, len(proposals))):
             threading.Thread(target=self._work, args=(waiting, proposals), daemon=True).start()
         results: dict[int, Proposal | Refusal] = {}
-        try:
+        with contextlib.ExitStack() as ended_early:
+            ended_early.callback(self._stop.set)
             while len(results) < len(proposals):
                 check()
                 for finished in self._serve():
-                    if isinstance(finished.result, BaseException):
+                    if isinstance(finished.result, Exception):
                         raise finished.result
                     results[finished.n] = finished.result
                     done()
-        except BaseException:
-            self._stop.set()
-            raise
+            ended_early.pop_all()
         return results
 
     def _work(self, waiting: queue.SimpleQueue[int], proposals: Mapping[int, Propose]) -> None:
@@ -157,7 +157,7 @@ class Desk:
                 self._inbox.put(_Done(n, proposals[n]()))
             except StoppedError:
                 return
-            except BaseException as error:  # noqa: BLE001 - carried to the loop's thread and raised there
+            except Exception as error:  # noqa: BLE001 - carried to the loop's thread and raised there
                 self._inbox.put(_Done(n, error))
 
     def _serve(self) -> list[_Done]:
