@@ -11,6 +11,7 @@ from sqlite_utils import Migrations
 from evo.archive.migrations.m001_tables import m001_tables
 from evo.archive.migrations.m002_sources import m002_sources
 from evo.archive.migrations.m003_views import m003_views
+from evo.archive.migrations.m004_costs import m004_costs
 
 APPLICATION_ID = 0x45564F41  # "EVOA"
 
@@ -18,6 +19,7 @@ _ALL = (
     m001_tables,
     m002_sources,
     m003_views,
+    m004_costs,
 )
 
 migrations = Migrations("evo")

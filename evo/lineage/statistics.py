@@ -19,10 +19,10 @@ class Share:
         name: of the operator or the model ("none" for candidates without a model).
         planned: plans it got; refused: those it made no child for; valid: children with a time; duplicates:
             children whose code was there already.
-        faster: children faster than their first parent; bests: children that were the fastest of the run so far.
+        faster: children faster than their first parent; bests: children faster than every valid one before them.
         median_gain, best_gain: over the first parent's time, of valid children; None without any.
-        judged_s: seconds its children took to compile and judge; tokens, usd: of its model calls (usd
-            None where a price is not known).
+        judged_s: seconds its children took to compile and judge; tokens, usd: of its model calls, of a model those it
+            was asked (usd None where a price is not known). "planner" has what was asked for no child.
     """
 
     name: str
@@ -37,6 +37,9 @@ class Share:
     judged_s: float
     tokens: int
     usd: float | None
+
+
+_NOTHING = Spending()
 
 
 @dataclass
@@ -73,24 +76,28 @@ def all_shares(archive: Archive, run_id: str) -> tuple[tuple[Share, ...], tuple[
         ArchiveError: the archive cannot be read.
     """
     spent: dict[int | None, Spending] = {}
-    for n, _, mine in spendings(archive, run_id):
-        spent[n] = spent.get(n, Spending()) + mine
     operators: dict[str, _Tally] = {}
     models: dict[str, _Tally] = {}
-    best = float("inf")
+    for n, model, mine in spendings(archive, run_id):
+        spent[n] = spent.get(n, Spending()) + mine
+        models.setdefault(model, _Tally()).spent += mine
+    best: float | None = None
     for row in facts.steps(archive, run_id):
         own = row["reused_from"] is None and row["fitness_us"] is not None
-        is_best = own and row["fitness_us"] < best
-        if is_best:
+        is_best = own and best is not None and row["fitness_us"] < best
+        if own and (best is None or is_best):
             best = row["fitness_us"]
         for tallies, name in ((operators, row["operator"]), (models, row["model"] or "none")):
-            _count(tallies.setdefault(name, _Tally()), row, spent.get(row["n"]), own=own, is_best=is_best)
+            _count(tallies.setdefault(name, _Tally()), row, own=own, is_best=is_best)
+        operators[row["operator"]].spent += spent.pop(row["n"], _NOTHING)
+    if spent:
+        operators.setdefault("planner", _Tally()).spent += sum(spent.values(), _NOTHING)
     return tuple(_share(*one) for one in sorted(operators.items())), tuple(
         _share(*one) for one in sorted(models.items())
     )
 
 
-def _count(tally: _Tally, row: facts.Row, spent: Spending | None, *, own: bool, is_best: bool) -> None:
+def _count(tally: _Tally, row: facts.Row, *, own: bool, is_best: bool) -> None:
     """Add one candidate; `own`: valid and no duplicate."""
     tally.planned += 1
     tally.refused += row["kernel_id"] is None
@@ -100,8 +107,6 @@ def _count(tally: _Tally, row: facts.Row, spent: Spending | None, *, own: bool, 
     tally.judged_s += row["judged_s"]
     if own and row["parent_us"] is not None:
         tally.gains.append(row["parent_us"] / row["time_us"])
-    if spent is not None:
-        tally.spent += spent
 
 
 def _share(name: str, tally: _Tally) -> Share:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from evo.archive import Archive, keeping
+from evo.archive import Archive, Refused, keeping
 from evo.errors import ArchiveError
+from evo.llm.costs import costs_of
 from mutations.operator import Candidate, Plan
 from tests.evo import archives
 
@@ -106,6 +107,46 @@ def test_the_views_say_what_they_should(path: Path, view: str) -> None:
     else:
         improvements = {row["operator"]: (row["candidates"], row["improvements"]) for row in rows}
         assert improvements == {"seed": (2, 1), "splice": (1, 0), "tune": (3, 2)}
+
+
+def test_cost_per_improvement_counts_as_the_reports_do(path: Path) -> None:
+    keys = ("operator", "model", "candidates", "improvements", "tokens_in", "usd", "usd_per_improvement")
+    with Archive.open(path) as archive:
+        run = archive.runs()[0].id
+        children = (
+            Candidate(Plan(6, 3, 0, "llm_edit", (5,)), archives.kernel("k6"), "why", "one"),
+            Candidate(Plan(7, 3, 0, "llm_edit", (5,)), archives.kernel("k7"), "why", "two"),
+            Candidate(Plan(8, 3, 0, "llm_edit", (5,)), archives.kernel("k8"), "why", "two"),
+            Refused(Plan(9, 3, 0, "llm_edit", (5,)), "one: no kernel in the answer"),
+        )
+        archive.add_entries(run, children)
+        archive.add_outcome(run, 6, archives.timed("e", 4.0, 4.0))
+        archive.add_outcome(run, 7, archives.timed("f", 2.0, 2.0), 3)  # somebody else's verdict is no improvement
+        archive.add_outcome(run, 8, archives.timed("g", 2.0, 2.0))
+        call = {"run_id": run, "model": "one", "returned_model": "m", "tokens_in": 10, "tokens_out": 1, "usd": 0.5}
+        archive.database.table("llm_calls").insert_all(
+            [
+                call | {"n": 6, "returned_model": None, "tokens_in": 0, "tokens_out": 0, "usd": None},  # no answer
+                call | {"n": 6},
+                call | {"n": 6, "purpose": "tool:compile", "usd": None},
+                call | {"n": 7, "model": "two"},
+                call | {"n": 8, "model": "two", "usd": None},  # a price nobody knows
+                call | {"n": 9},
+                call | {"n": None, "model": "plan"},
+            ]
+        )
+        rows = [tuple(row[key] for key in keys) for row in archive.database.query("select * from cost_per_improvement")]
+        costs = costs_of(archive, run)
+    assert set(rows) == {
+        ("seed", None, 2, 1, 0, 0.0, 0.0),
+        ("tune", None, 3, 2, 0, 0.0, 0.0),
+        ("splice", None, 1, 0, 0, 0.0, None),
+        ("llm_edit", "one", 2, 1, 20, 1.0, 1.0),
+        ("llm_edit", "two", 2, 1, 20, None, None),
+        ("planner", "plan", 0, 0, 10, 0.5, None),
+    }
+    assert costs is not None
+    assert sum(row[4] for row in rows) == costs.total.spent.tokens_in
 
 
 def test_the_metadata_of_datasette_fits_the_tables(path: Path) -> None:

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from sqlite_utils import Database
 
-from evo.archive import Archive, facts
+from evo.archive import Archive, connection, facts
 from evo.archive.schema import VERSION, migrations
+from evo.cli.options import SHIPPED_ARCHIVES
 from evo.lineage import Lineage
 from tests.evo import archives
 
@@ -54,17 +55,29 @@ def test_nothing_is_lost_on_the_way_up(tmp_path: Path, version: int, readonly: b
         assert path.read_bytes() == before
 
 
-def test_an_archive_of_today_has_the_tables_of_a_migrated_one(tmp_path: Path) -> None:
-    with Archive.open(archive_of(1, tmp_path / "old.db")) as old, Archive.memory() as new:
+@pytest.mark.parametrize("version", range(1, VERSION + 1))
+@pytest.mark.parametrize("readonly", [True, False])
+def test_an_archive_of_today_has_the_tables_of_a_migrated_one(tmp_path: Path, version: int, readonly: bool) -> None:
+    path = archive_of(version, tmp_path / "old.db")
+    with Archive.open(path, readonly=readonly) as old, Archive.memory() as new:
         tables = [
             {row["name"]: row["sql"] for row in archive.database.query("select name, sql from sqlite_master")}
             for archive in (old, new)
         ]
+        views = new.database.view_names()
     assert tables[0].keys() == tables[1].keys()
-    assert {name: sql for name, sql in tables[0].items() if name.startswith(("best", "cost", "lineage", "fail"))}
+    assert len(views) == 4
+    assert {name: tables[0][name] for name in views} == {name: tables[1][name] for name in views}
 
 
 def test_sources_are_kept_once(tmp_path: Path) -> None:
     with Archive.open(archive_of(1, tmp_path / "old.db")) as archive:
         counts = [archive.database.table(name).count for name in ("kernels", "sources")]
     assert counts == [5, 2]
+
+
+def test_the_archive_that_comes_with_evo_is_of_this_version() -> None:
+    assert connection.version_of(SHIPPED_ARCHIVES[1]) == VERSION
+    with Archive.open(SHIPPED_ARCHIVES[1], readonly=True) as archive:
+        assert archive.check() == []
+        assert archive.runs("nm24")
