@@ -80,7 +80,7 @@ class LimitsSection(_Section):
 
     compile_s: _Positive = 30.0
     steps: Annotated[int, Field(ge=1)] = 50_000_000
-    run_s: _Positive = 2.0
+    run_s: _Positive = 1.0
 
 
 class ArchiveSection(_Section):

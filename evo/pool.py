@@ -45,7 +45,7 @@ _START_S = 300.0
 _LOOK_AGAIN_S = 0.02  # how often at most the clocks of workers near a limit are read
 _ATTEMPTS = 2
 _ASK_S = 0.5  # how often whoever waits is asked whether to give up
-_ROUTINE_S = 30.0  # one vendor routine at every shape of a task, its library loaded and its algorithms tried
+_ROUTINE_S = 60.0  # one vendor routine at one shape of a task, its library loaded and its algorithms tried
 _DEFECTS_IN_A_ROW = 5  # candidates the engine fails on before it is taken to be broken
 _Result = TypeVar("_Result")
 
@@ -198,7 +198,8 @@ class Pool:
         Raises:
             PoolError: the pool is not open.
         """
-        jobs = [_Job(n, BaselineRequest(task, (name,)), limit_s=_ROUTINE_S) for n, name in enumerate(names)]
+        limit_s = _ROUTINE_S * len(task.shapes)
+        jobs = [_Job(n, BaselineRequest(task, (name,)), limit_s=limit_s) for n, name in enumerate(names)]
         found: dict[int, BaselineTimes] = {}
         for n, answer in self._run(jobs, never):
             if isinstance(answer, Outcome):

@@ -8,7 +8,7 @@ subjects are compared by the ratio of their medians within each block. Times are
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -32,14 +32,23 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Plan:
-    """How many samples of each subject are taken: `blocks` x `per_block`."""
+    """How many samples of each subject are taken: `blocks` x `per_block`.
+
+    Where all of them would take longer than `longest_us`, as many fewer per block as that asks for, one at least.
+    """
 
     blocks: int
     per_block: int
+    longest_us: float = 2e6
+
+    def affordable(self, round_us: float) -> Plan:
+        """The plan for subjects that take `round_us` together, one sample each."""
+        most = int(self.longest_us / (round_us * self.blocks))
+        return replace(self, per_block=max(1, min(self.per_block, most)))
 
 
 SCREEN: Final = Plan(5, 6)
-FULL: Final = Plan(10, 8)
+FULL: Final = Plan(10, 8, longest_us=1e5)
 CONFIRM: Final = Plan(10, 20)
 """At least 30 samples to screen; 200 pairs in 10 blocks to confirm."""
 

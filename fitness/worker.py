@@ -72,7 +72,7 @@ class CandidateLimits:
 
     compile_s: float = 30.0
     steps: int = 50_000_000
-    run_s: float = 2.0
+    run_s: float = 1.0
     memory_bytes: int = 3 << 30
     worker_s: float = 300.0
     hang_s: float = 1800.0

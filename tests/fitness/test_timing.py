@@ -7,6 +7,7 @@ import pytest
 
 from fitness.timing import (
     CONFIRM,
+    FULL,
     SCREEN,
     Estimate,
     Plan,
@@ -99,3 +100,10 @@ def test_interleaving_mixes_the_order_and_counts_right() -> None:
 
 def test_medians_are_per_block() -> None:
     assert block_medians(np.array([[1.0, 9.0, 2.0], [5.0, 5.0, 5.0]])).tolist() == [2.0, 5.0]
+
+
+def test_a_slow_session_takes_fewer_samples_a_block() -> None:
+    assert FULL.affordable(500.0) == FULL
+    assert FULL.affordable(5_000.0) == Plan(10, 2, FULL.longest_us)
+    assert FULL.affordable(1e9).per_block == 1
+    assert SCREEN.affordable(10_000.0) == SCREEN, "30 samples, however slow"

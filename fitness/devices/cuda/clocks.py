@@ -47,12 +47,14 @@ class Clocks:
         self._nvml: Any = None
         self._handle: Any = None
         self._used = 0.0
+        self._most_mhz = 0
         try:
             import pynvml
         except ImportError:
             return
         pynvml.nvmlInit()
         self._nvml, self._handle = pynvml, pynvml.nvmlDeviceGetHandleByPciBusId(card.bus_id.encode())
+        self._most_mhz = int(pynvml.nvmlDeviceGetMaxClockInfo(self._handle, pynvml.NVML_CLOCK_SM))
 
     def read(self) -> Reading | None:
         """The clock now; None without NVML."""
@@ -62,14 +64,16 @@ class Clocks:
         mask = self._nvml.nvmlDeviceGetCurrentClocksThrottleReasons(self._handle)
         return Reading(
             self._nvml.nvmlDeviceGetClockInfo(self._handle, kind),
-            self._nvml.nvmlDeviceGetMaxClockInfo(self._handle, kind),
+            self._most_mhz,
             tuple(name for bit, name in _REASONS.items() if mask & bit),
         )
 
     def warm(self) -> Reading | None:
-        """Keep the card busy until its clock is flat, at most 3 s; nothing to do where it has just worked."""
-        if time.monotonic() - self._used < _IDLE_S:
-            return self.read()
+        """Keep the card busy until its clock is flat, at most 3 s; nothing to do where it has just worked and is."""
+        if time.time() - self._used < _IDLE_S:
+            reading = self.read()
+            if reading is None or reading.flat:
+                return reading
         began = time.monotonic()
         reading = None
         while (spent := time.monotonic() - began) < _LONGEST_S:
@@ -79,9 +83,9 @@ class Clocks:
             reading = self.read()
             if reading.flat if reading is not None else spent > 1.0:
                 break
-        self._used = time.monotonic()
+        self._used = time.time()
         return reading
 
-    def worked(self) -> None:
-        """The card was busy until now."""
-        self._used = time.monotonic()
+    def worked(self, until: float | None = None) -> None:
+        """The card was busy until then, by `time.time`; until now if None."""
+        self._used = max(self._used, time.time() if until is None else until)

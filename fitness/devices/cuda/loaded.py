@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import re
+from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
@@ -13,16 +15,18 @@ _GLOBAL: Final = re.compile(
     r"^(?:\.(?:visible|weak|extern|common)\s+)*\.global\s[^;={]*?([A-Za-z_$%][\w$]*)\s*(?:\[[^\]]*\])*\s*(?:=[^;]*)?;",
     re.MULTILINE,
 )
+_IDENTIFIER: Final = re.compile(r"%?[\w$]+")
 
 
 class UnrestorableError(RuntimeError):
     """A module variable the kernel uses cannot be reached by name, so state could live on between launches."""
 
 
+@functools.lru_cache(maxsize=32)  # every run of a candidate loads its program anew
 def global_variables(ptx: str) -> tuple[str, ...]:
     """Module-level `.global` variables that code refers to, in order; those nothing mentions again are left out."""
-    names = _GLOBAL.findall(ptx)
-    return tuple(name for name in names if len(re.findall(rf"(?<![\w$]){re.escape(name)}(?![\w$])", ptx)) > 1)
+    mentioned = Counter(_IDENTIFIER.findall(ptx))
+    return tuple(name for name in _GLOBAL.findall(ptx) if mentioned[name] > 1)
 
 
 class LoadedProgram:

@@ -116,13 +116,17 @@ class Slab:
 
     def overrun(self) -> tuple[str, int] | None:
         """(buffer, offset) of the first guard byte written, the offset from the nearest buffer's start."""
-        inside = np.zeros(self.image.nbytes, np.bool_)
-        for place in self.places.values():
-            inside[place.offset : place.offset + place.size] = True
-        hit = np.flatnonzero((self.seen != self.image) & ~inside)
-        if not hit.size:
-            return None
-        at = int(hit[0])
+        begin = 0
+        for place in (*sorted(self.places.values(), key=lambda place: place.offset), Place(self.image.nbytes, 0)):
+            guard = slice(begin, place.offset)
+            hit = np.flatnonzero(self.seen[guard] != self.image[guard])
+            if hit.size:
+                return self._nearest(begin + int(hit[0]))
+            begin = place.offset + place.size
+        return None
+
+    def _nearest(self, at: int) -> tuple[str, int]:
+        """The buffer a byte outside of all lies next to, and the byte's offset from its start."""
         distances = {
             name: max(place.offset - at, at - (place.offset + place.size - 1)) for name, place in self.places.items()
         }

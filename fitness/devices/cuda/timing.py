@@ -25,7 +25,6 @@ GROUP_US: Final = 200.0
 SINGLE_US: Final = 50.0
 MOST_RUNS: Final = 64
 _VERIFIED: Final = 1  # timed runs of each subject whose outputs are handed back, screen and full protocol each
-_LONG_US: Final = 2e6  # of all samples of a session; kernels that would take longer get fewer samples per block
 
 
 def runs_per_sample(reference_us: float) -> int:
@@ -161,8 +160,7 @@ class Session:
         self._graphs = [self._graph(subject) for subject in self.subjects]
         # A first replay uploads the graph. Runs per sample never change; a slow session only takes fewer samples.
         first_us = sum(self._replay(index) * self.runs for index in range(len(self.subjects)))
-        affordable = int(_LONG_US / (first_us * plan.blocks))
-        plan = Plan(plan.blocks, max(1, min(plan.per_block, affordable)))
+        plan = plan.affordable(first_us)
         total = plan.blocks * plan.per_block
         wanted = {(s, int(n)) for s in range(len(self.subjects)) for n in rng.choice(total, _VERIFIED, replace=False)}
         taken = [0] * len(self.subjects)

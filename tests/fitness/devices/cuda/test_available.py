@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -93,6 +94,14 @@ def test_variables_that_code_uses_are_restored() -> None:
     assert any("table" in name for name in names)
     assert not any("unused" in name for name in names)
     assert "c" not in names
+
+
+def test_variables_of_a_long_listing_are_found_in_one_pass() -> None:
+    table = "".join(f".global .align 4 .b8 table{n}[4];\n" for n in range(200))
+    ptx = table + "ld.global.u32 %r1, [table7];\n" * 40_000 + "mov.u64 %rd1, table13;\n"
+    began = time.process_time()
+    assert global_variables(ptx) == ("table7", "table13")
+    assert time.process_time() - began < 2.0  # a search for each name took 10
 
 
 class Status(int):

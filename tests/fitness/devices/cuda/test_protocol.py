@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import fcntl
+import time
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from fitness.devices.cuda.clocks import Clocks, Reading
 from fitness.devices.cuda.cuda import Cuda
 from fitness.devices.cuda.driver import Array
 from fitness.devices.cuda.timing import GROUP_US, MOST_RUNS, Session, runs_per_sample
@@ -97,10 +100,39 @@ def test_slow_kernels_get_fewer_samples_of_as_many_runs() -> None:
     assert slow.count == 1 + 4 * (FULL.blocks + 1)
 
 
+def sharing(folder: Path) -> Cuda:
+    """A device without a card, of which only the lock is used."""
+    device = Cuda.__new__(Cuda)
+    device._lock, device.spent, device.clocks = None, False, Clocks.__new__(Clocks)
+    device.clocks._used = 0.0
+    device.share(str(folder / "card"))
+    return device
+
+
+def test_a_turn_tells_the_next_when_the_card_worked(tmp_path: Path) -> None:
+    first, second = sharing(tmp_path), sharing(tmp_path)
+    with first._turn():
+        assert first.clocks._used == 0.0, "a card nobody has used is cold, however new the file is"
+    ended = time.time()
+    with second._turn():
+        assert ended - 5 < second.clocks._used <= ended
+
+
+def test_a_card_that_just_worked_is_warmed_again_where_its_clock_fell(monkeypatch: pytest.MonkeyPatch) -> None:
+    burnt: list[int] = []
+    clocks = Clocks.__new__(Clocks)
+    clocks.card, clocks.audit = SimpleNamespace(wait=lambda _: None), SimpleNamespace(burn=burnt.append)  # type: ignore[assignment]
+    clocks._used = time.time()
+    mhz = iter((1980, 345, 1980))
+    monkeypatch.setattr(clocks, "read", lambda: Reading(next(mhz), 1980, ()))
+    assert clocks.warm() == Reading(1980, 1980, ())
+    assert not burnt
+    assert clocks.warm() == Reading(1980, 1980, ())
+    assert burnt
+
+
 def test_a_turn_keeps_others_off_the_card(tmp_path: Path) -> None:
-    device = Cuda.__new__(Cuda)  # no card here: only its lock is used
-    device._lock, device.spent = None, False
-    device.share(str(tmp_path / "card"))
+    device = sharing(tmp_path)
     with open(tmp_path / "card", "ab") as other:
         with device._turn(), pytest.raises(BlockingIOError):
             fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
