@@ -5,6 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+
+_LOOK_UP_S: Final = 0.5
+_GRACE_S: Final = 0.1  # work that keeps to the deadline by itself says better how it ended
 
 
 class Deadline:
@@ -44,3 +51,30 @@ class Deadline:
         if seconds >= self.left_s:
             return False
         return not self._stop.wait(seconds)
+
+
+def within(deadline: Deadline, work: Callable[[], T]) -> T:
+    """What `work` gives or raises, waited for until the deadline and no longer, whatever it waits for itself.
+
+    It runs in a thread of its own, which is left behind where the deadline passes: names that are never resolved,
+    handshakes and headers that drip have no limit of their own in any client.
+
+    Raises:
+        TimeoutError: the deadline passed, or was stopped.
+    """
+    done: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - carried to whoever waits and raised there
+            done.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    while True:
+        left_s = deadline.left_s
+        try:
+            return done.result(timeout=min(left_s, _LOOK_UP_S) + _GRACE_S)
+        except TimeoutError:
+            if done.done() or left_s <= 0.0:
+                raise

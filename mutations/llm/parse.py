@@ -1,7 +1,7 @@
 """Answers of a model -> reason and source text. Tolerant of form, strict about content; problems are data.
 
 Accepted: a whole file in a fence, in several (the one that is a kernel file), or without any; SEARCH/REPLACE
-blocks; a JSON object with `edits` or `code`. Nothing of an answer is ever run.
+blocks; a JSON object with `edits` (a list or one) or `code`, or the edits alone. Nothing of an answer is ever run.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ _OPEN_BLOCK = re.compile(r"^[ \t]*<{5,}[ \t]*SEARCH", re.MULTILINE)
 _REASON = re.compile(
     r"^[#*\s]*reason(?:ing)?\b\**[ \t]*[:\-][ \t]*\**[ \t]*(?P<text>[^\n]+)", re.IGNORECASE | re.MULTILINE
 )
+_JSON = re.compile(r"^[ \t]*(?P<value>[{\[])", re.MULTILINE)
+_DECODER: Final = json.JSONDecoder(strict=False)  # models write raw line breaks into strings
 _HEADER = re.compile(r"/\*---[ \t]*\n.*?^[ \t]*---\*/", re.DOTALL | re.MULTILINE)
 _DECLINES = re.compile(
     r"\b(?:I(?:'m| am)? (?:cannot|can't|won't|unable to|not able to)|I(?:'m| am) sorry)\b", re.IGNORECASE
@@ -115,28 +117,34 @@ def _without_code(reply: Reply, text: str) -> Problem:
 
 
 def _from_json(text: str) -> _Content | None:
-    """The content of a JSON answer, bare or in a fence; None where there is no such object."""
-    candidates = [match["body"] for match in _FENCE.finditer(text)] + [text]
-    for candidate in candidates:
-        stripped = candidate.strip()
-        if not stripped.startswith("{"):
+    """The content of a JSON answer, bare, in a fence or amid prose; None where there is no such value."""
+    for candidate in (*(match["body"] for match in _FENCE.finditer(text)), text):
+        begins = _JSON.search(candidate)
+        if begins is None:
             continue
         try:
-            data = json.loads(stripped, strict=False)  # models write raw line breaks into strings
-        except ValueError:
+            data, end = _DECODER.raw_decode(candidate, begins.start("value"))
+        except (ValueError, RecursionError):
             continue
-        if isinstance(data, Mapping) and (content := _from_object(data)) is not None:
+        reason = str(data.get("reason") or "") if isinstance(data, Mapping) else ""
+        content = _from_data(
+            data, one_line(reason) or _reason(text.replace(candidate[begins.start("value") : end], ""))
+        )
+        if content is not None:
             return content
     return None
 
 
-def _from_object(data: Mapping[str, Any]) -> _Content | None:
-    reason = one_line(str(data.get("reason") or "")) or NO_REASON
-    edits = data.get("edits")
-    if isinstance(edits, list) and edits:
-        pairs = [(e.get("search"), e.get("replace")) for e in edits if isinstance(e, Mapping)]
-        made = tuple(Edit(old, new) for old, new in pairs if isinstance(old, str) and isinstance(new, str))
-        return _Content(reason, edits=made) if len(made) == len(edits) else None
+def _from_data(data: Any, reason: str) -> _Content | None:
+    """Edits, be they `edits` of an object, one object or a list; or `code`."""
+    edits = data.get("edits", data) if isinstance(data, Mapping) else data
+    edits = edits if isinstance(edits, list) else [edits]
+    pairs = [(e.get("search"), e.get("replace")) for e in edits if isinstance(e, Mapping)]
+    made = tuple(Edit(old, new) for old, new in pairs if isinstance(old, str) and isinstance(new, str))
+    if made and len(made) == len(edits):
+        return _Content(reason, edits=made)
+    if not isinstance(data, Mapping) or data.get("edits"):
+        return None
     code = next((data[key] for key in ("code", "kernel", "source") if isinstance(data.get(key), str)), None)
     return _Content(reason, code=code) if code else None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -31,6 +32,17 @@ def read_reply(data: object, request: Request) -> Reply | Failure:
         tool_calls=calls,
         refused=_string(message.get("refusal")),
     )
+
+
+def read_models(body: bytes) -> tuple[str, ...]:
+    """Names of the models in a listing; empty where it holds none, whatever it is."""
+    try:
+        data = json.loads(body)
+    except (ValueError, RecursionError):
+        return ()
+    listed = data.get("data") if isinstance(data, Mapping) else None
+    names = [_string(one.get("id")) for one in (listed if isinstance(listed, list) else []) if isinstance(one, Mapping)]
+    return tuple(name for name in names if name)
 
 
 def _text(content: object) -> str:

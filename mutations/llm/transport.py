@@ -1,8 +1,8 @@
 """Requests to an OpenAI-compatible endpoint, through the `openai` client. The only module that talks to a network.
 
 Every expected fault of an endpoint is a `Failure`. Retries are ours alone (the client's are off), so that one
-deadline holds; the body is read in pieces against that deadline, because a read timeout alone never ends a server
-that drips a byte at a time.
+deadline holds; the body is read in pieces against that deadline, and each attempt has a thread that is left behind
+where it passes, because a read timeout alone never ends a server that drips a byte at a time.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from mutations.llm.deadline import Deadline
+from mutations.llm.deadline import Deadline, within
 from mutations.llm.messages import Failure, Reply, Request
-from mutations.llm.reading import read_reply
+from mutations.llm.reading import read_models, read_reply
 
 if TYPE_CHECKING:
     from openai import APIStatusError, OpenAI
@@ -69,16 +69,18 @@ class OpenAITransport:
         """Names of the models the endpoint serves; empty where it does not say."""
         import openai
 
+        listing = self._connected().models.with_raw_response.list
         try:
-            page = self._connected().models.list(timeout=timeout_s)
+            raw = within(Deadline(timeout_s), lambda: listing(timeout=timeout_s))
+        except TimeoutError:
+            return Failure("unreachable", f"no answer within {timeout_s:g} s")
         except openai.APIStatusError as error:
             if error.status_code in (401, 403):
                 return Failure("key_refused", self._said(error))
             return () if error.status_code in (404, 405, 501) else Failure("status", self._said(error))
         except openai.APIConnectionError as error:  # timeouts are of this kind too
             return Failure("unreachable", self._clean(str(error.__cause__ or error)))
-        data = getattr(page, "data", None)
-        return tuple(str(model.id) for model in data) if isinstance(data, list) else ()
+        return read_models(raw.content)
 
     def complete(self, request: Request, deadline: Deadline) -> Reply | Failure:
         """One answer, asked for as often as the endpoint, `attempts` and the deadline allow."""
@@ -109,8 +111,8 @@ class OpenAITransport:
         if not self._slots.acquire(timeout=deadline.left_s):
             return Failure("deadline", "no free slot before the deadline"), None
         try:
-            return self._once(request, deadline)
-        except openai.APITimeoutError:
+            return within(deadline, lambda: self._once(request, deadline))
+        except (TimeoutError, openai.APITimeoutError):
             return Failure("deadline", "no answer within the deadline"), None
         except openai.APIConnectionError as error:
             if deadline.passed:
@@ -145,7 +147,7 @@ class OpenAITransport:
     def _understood(self, body: bytes, request: Request) -> Reply | tuple[Failure, float | None]:
         try:
             data = json.loads(body)
-        except ValueError:
+        except (ValueError, RecursionError):
             shown = body[:80].decode("utf-8", "replace")
             return Failure("not_json", self._clean(f"status 200, but the body is not JSON: {shown!r}")), None
         reply = read_reply(data, request)
@@ -226,5 +228,5 @@ def _retry_after_s(headers: Mapping[str, str]) -> float:
         pass
     try:
         return max(0.0, email.utils.parsedate_to_datetime(text).timestamp() - time.time())
-    except ValueError:
+    except (ValueError, OverflowError):
         return 0.0

@@ -18,7 +18,7 @@ from mutations.llm.recording import TOOL
 from tests.evo import fakes
 from tests.evo.llm import world
 from tests.evo.llm.world import Server, archived_tokens, good, run, spent
-from tests.mutations.llm.server import Answer, calls, completion, drip, dropped, raw, reply, slow, status
+from tests.mutations.llm.server import Answer, calls, completion, drip, drip_headers, dropped, raw, reply, slow, status
 
 Behaviour = Callable[[dict[str, Any], int, int], Answer]
 
@@ -67,6 +67,7 @@ FAULTS: dict[str, Behaviour] = {
     "429 storm": first(status(429, "slow down", 0.01), 2),
     "429 for ever": always(status(429, "slow down", 0.01)),
     "slow drips": every(drip(20.0), 2),
+    "slow headers": every(drip_headers(3.0), 2),
     "dropped": first(dropped(b'{"choices": [')),
     "dropped for ever": always(dropped()),
     "500 for ever": always(status(500)),
@@ -79,7 +80,7 @@ FAULTS: dict[str, Behaviour] = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_run_ends_right_whatever_the_endpoint_does(httpserver: HTTPServer, name: str) -> None:
     server = Server(httpserver, FAULTS[name])
-    deadline_s = 1.0 if name == "slow drips" else 5.0
+    deadline_s = 1.0 if name in ("slow drips", "slow headers") else 5.0
     what = world.experiment(llm__deadline_s=deadline_s, llm__tools=["archive_search"], llm__tool_steps=2)
     watcher = fakes.Watcher()
     started = time.monotonic()
@@ -115,12 +116,12 @@ def test_a_run_ends_right_whatever_the_endpoint_does(httpserver: HTTPServer, nam
 
 
 GIVE_CHILDREN = {
-    "good", "some bad edits", "no usage", "wrong usage", "429 storm", "slow drips", "dropped", "down midway",
-    "key revoked midway", "model gone midway",
+    "good", "some bad edits", "no usage", "wrong usage", "429 storm", "slow drips", "slow headers", "dropped",
+    "down midway", "key revoked midway", "model gone midway",
 }  # fmt: skip
 LOSE_CHILDREN = {
-    "truncated json", "200 that is not json", "429 for ever", "slow drips", "dropped for ever", "500 for ever",
-    "down midway", "key revoked midway", "model gone midway",
+    "truncated json", "200 that is not json", "429 for ever", "slow drips", "slow headers", "dropped for ever",
+    "500 for ever", "down midway", "key revoked midway", "model gone midway",
 }  # fmt: skip
 
 

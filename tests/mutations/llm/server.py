@@ -9,6 +9,7 @@ Answers are given in the order of arrival; a callable answers by what was asked 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import threading
@@ -93,6 +94,23 @@ def drip(seconds: float = 30.0) -> Answer:
             time.sleep(0.02)
 
     return lambda _request: Response(body(), 200, {"Content-Type": "application/json"}, direct_passthrough=True)
+
+
+def drip_headers(seconds: float = 30.0) -> Answer:
+    """Headers a byte at a time, for so long: the answer does not even begin."""
+
+    def answer(request: Request) -> Response:
+        connection: socket.socket = request.environ["werkzeug.socket"]
+        connection.sendall(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+        end = time.monotonic() + seconds
+        with contextlib.suppress(OSError):
+            while time.monotonic() < end:
+                connection.sendall(b"x")
+                time.sleep(0.02)
+            connection.shutdown(socket.SHUT_RDWR)
+        return Response("")
+
+    return answer
 
 
 def dropped(after: bytes = b"") -> Answer:

@@ -3,7 +3,9 @@ from __future__ import annotations
 import threading
 import time
 
-from mutations.llm.deadline import Deadline
+import pytest
+
+from mutations.llm.deadline import Deadline, within
 
 
 class Clock:
@@ -42,3 +44,14 @@ def test_stopping_ends_it() -> None:
     assert not deadline.sleep(30.0)
     assert time.monotonic() - started < 5
     assert deadline.passed
+
+
+def test_work_is_waited_for_until_then_and_no_longer() -> None:
+    assert within(Deadline(5.0), lambda: 7) == 7
+    with pytest.raises(KeyError):
+        within(Deadline(5.0), lambda: dict[str, int]()["x"])
+    hang, started = threading.Event(), time.monotonic()
+    with pytest.raises(TimeoutError):
+        within(Deadline(0.2), lambda: hang.wait(10.0))
+    hang.set()
+    assert time.monotonic() - started < 2

@@ -35,6 +35,14 @@ GOOD = {
     "json edits in a fence": "Here:\n```json\n"
     + json.dumps({"reason": "says what it is", "edits": [{"search": OLD, "replace": NEW}]})
     + "\n```",
+    "json with one edit, no list": json.dumps({"reason": "says what it is", "edits": {"search": OLD, "replace": NEW}}),
+    "json that is the edit": json.dumps({"reason": "says what it is", "search": OLD, "replace": NEW}),
+    "json list of edits": "REASON: says what it is\n```json\n"
+    + json.dumps([{"search": OLD, "replace": NEW}])
+    + "\n```",
+    "json edits in prose": "Here it is:\n"
+    + json.dumps({"reason": "says what it is", "edits": [{"search": OLD, "replace": NEW}]}, indent=2)
+    + "\nThat is all.",
     "json code": json.dumps({"reason": "says what it is", "code": CHILD}),
     "file": f"REASON: says what it is\n```cuda\n{CHILD}```",
     "file in a plain fence": f"Reason - says what it is\n\n```\n{CHILD}```\n",
@@ -64,8 +72,9 @@ def test_raw_line_breaks_in_json_strings_are_forgiven() -> None:
     assert found.reason == "two lines"
 
 
-def test_a_missing_reason_is_said() -> None:
-    found = answer(BLOCK)
+@pytest.mark.parametrize("text", [BLOCK, json.dumps({"edits": {"search": OLD, "replace": NEW}}, indent=1)])
+def test_a_missing_reason_is_said(text: str) -> None:
+    found = answer(text)
     assert isinstance(found, Answer)
     assert found.reason == NO_REASON
 
@@ -111,9 +120,13 @@ BAD = {
     "cut in an edit": (f"REASON: x\n<<<<<<< SEARCH\n{OLD}=======\n    flo", "length", "truncated"),
     "edit without its end": (f"<<<<<<< SEARCH\n{OLD}=======\n{NEW}", "stop", "bad_edit"),
     "edit of nothing": (BLOCK.replace("sum = 0.0f;\n=", "total = 1;\n="), "stop", "bad_edit"),
+    "json far too deep": ('{"edits":' * 100_000, "stop", "no_code"),
     "cut json": ('{"reason": "x", "edits": [{"search": "a', "length", "truncated"),
     "json of something else": ('{"answer": 42}', "stop", "no_code"),
     "json edits of numbers": ('{"edits": [{"search": 1, "replace": 2}]}', "stop", "no_code"),
+    "json of one edit of numbers": ('{"edits": {"search": 1, "replace": 2}}', "stop", "no_code"),
+    "json edit without its replacement": ('{"edits": {"search": "float sum"}}', "stop", "no_code"),
+    "json list of something else": ("[1, 2, 3]", "stop", "no_code"),
     "bad header": (f"```\n{CHILD.replace('require', 'requre')}```", "stop", "bad_kernel"),
     "broken toml": (f"```\n{CHILD.replace('[params]', '[params')}```", "stop", "bad_kernel"),
     "too long": (f"```\n{CHILD}//{'x' * 70_000}\n```", "stop", "bad_kernel"),

@@ -20,6 +20,7 @@ from tests.mutations.llm.server import (
     calls,
     completion,
     drip,
+    drip_headers,
     dropped,
     raw,
     reply,
@@ -67,11 +68,12 @@ def test_tool_calls_are_read(httpserver: HTTPServer) -> None:
         (json.dumps(completion("cut"))[:60], "not_json"),
         ("[]", "malformed"),
         ("{}", "malformed"),
+        ('{"a":' * 100_000, "not_json"),
         ('{"choices": []}', "malformed"),
         ('{"choices": [{"message": null}]}', "malformed"),
         ('{"choices": "no", "error": {"message": "overloaded"}}', "malformed"),
     ],
-    ids=["html", "empty", "truncated", "list", "object", "no choice", "no message", "error"],
+    ids=["html", "empty", "truncated", "list", "object", "too deep", "no choice", "no message", "error"],
 )
 def test_a_200_that_holds_no_answer_is_a_failure(httpserver: HTTPServer, body: str, kind: str) -> None:
     answer, model, _ = ask(httpserver, raw(body, content_type="text/html"))
@@ -171,6 +173,23 @@ def test_slow_drips_end_at_the_deadline(httpserver: HTTPServer) -> None:
     assert 0.5 <= seconds < 1.5
 
 
+def test_headers_that_drip_end_at_the_deadline(httpserver: HTTPServer) -> None:
+    answer, _, seconds = ask(httpserver, drip_headers(3.0), seconds=0.5)
+    assert isinstance(answer, Failure)
+    assert answer.kind == "deadline"
+    assert 0.5 <= seconds < 1.5
+
+
+def test_stopping_ends_a_request_under_way(httpserver: HTTPServer) -> None:
+    model = ScriptedModel(httpserver, [slow(reply("too late"), 3.0)])
+    stop = threading.Event()
+    threading.Timer(0.3, stop.set).start()
+    started = time.monotonic()
+    answer = OpenAITransport(model.endpoint).complete(REQUEST, Deadline(60, stop))
+    assert isinstance(answer, Failure)
+    assert time.monotonic() - started < 2
+
+
 def test_silence_ends_at_the_deadline_without_another_attempt(httpserver: HTTPServer) -> None:
     answer, model, seconds = ask(httpserver, slow(reply("too late"), 1.5), seconds=0.5)
     assert isinstance(answer, Failure)
@@ -258,6 +277,24 @@ def test_models_are_listed_or_the_reason_is(httpserver: HTTPServer) -> None:
     assert KEY not in refused.message
 
 
+@pytest.mark.parametrize(
+    "body", ["<html>", "[]", '{"data": [7, {"id": 7}]}', '{"a":' * 100_000], ids=["html", "list", "no", "deep"]
+)
+def test_a_listing_that_makes_no_sense_is_no_trap(httpserver: HTTPServer, body: str) -> None:
+    httpserver.expect_request("/v1/models").respond_with_data(body, content_type="application/json")
+    found = OpenAITransport(Endpoint(KEY, httpserver.url_for("/v1"))).models()
+    assert found == ()
+
+
+def test_a_listing_that_drips_is_not_waited_for(httpserver: HTTPServer) -> None:
+    httpserver.expect_request("/v1/models").respond_with_handler(drip_headers(3.0))
+    started = time.monotonic()
+    found = OpenAITransport(Endpoint(KEY, httpserver.url_for("/v1"))).models(timeout_s=0.5)
+    assert isinstance(found, Failure)
+    assert found.kind == "unreachable"
+    assert time.monotonic() - started < 1.5
+
+
 def test_no_more_than_so_many_requests_at_once(httpserver: HTTPServer) -> None:
     model = ScriptedModel(httpserver, lambda _: slow(reply("x"), 0.1))
     transport = OpenAITransport(model.endpoint, concurrency=3)
@@ -277,6 +314,7 @@ def test_retry_after_as_seconds_and_as_a_date() -> None:
     assert _retry_after_s({"retry-after": "soon"}) == 0.0
     assert _retry_after_s({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}) == 0.0
     assert _retry_after_s({"retry-after": "Wed, 21 Oct 2099 07:28:00 GMT"}) > 1e6
+    assert _retry_after_s({"retry-after": "Sat, 01 Jan 0001 00:00:00 -0000"}) == 0.0
 
 
 def test_an_endpoint_does_not_show_its_key() -> None:
