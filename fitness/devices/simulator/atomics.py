@@ -78,12 +78,25 @@ class Atomics:
                 observer.global_(context, region, offsets, site, site.bytes)
             views, shadow = region.views, region.shadow
             index = offsets >> site.shift
-        cells = views[site.width]
+        cells = _rows(views[site.width], site.count)
         sources = [np.ascontiguousarray(np.broadcast_to(v, n)).view(cells.dtype) for v in operands]
+        if site.count == 2:
+            sources = [np.stack(pair, axis=-1) for pair in zip(sources[::2], sources[1::2], strict=True)]
         taint = self._taint(context, region, shadow, index, mark, site)
         flush = region is not None and (operation, kind) == ("add", "f32")
         old = apply(cells, index, operation, kind, sources, needed, flush=flush)
         return (old.view(site.dtype) if needed else old), taint
+
+    def update_wide(
+        self, context: Context, address: Value, site: Site, operation: str, operands: tuple[Value, ...], mark: Any
+    ) -> tuple[Array, Array, Any]:
+        """`cas` or `exch` of 16 bytes: `operands` are low and high halves in turn.
+
+        Returns:
+            (low half, high half, taint) of the old value.
+        """
+        old, taint = self.update(context, address, site, operation, "b128", operands, mark, needed=True)
+        return old[:, 0].copy(), old[:, 1].copy(), taint
 
     def _taint(
         self,
@@ -97,8 +110,10 @@ class Atomics:
         """Taint of the old values; the cells become tainted where old value or operand is."""
         if shadow is None:
             return False
-        marks = shadow[site.width]
-        old = marks.take(index) != 0
+        marks = _rows(shadow[site.width], site.count)
+        old = marks.take(index, axis=0) != 0
+        if site.count > 1:
+            old = old.any(axis=-1)
         tainted = old | mark
         if not self.memory.track or not np.any(tainted):
             marks[index] = 0
@@ -110,7 +125,7 @@ class Atomics:
             marks[index] = 0
             return False
         full = marks.dtype.type((1 << (8 * site.width)) // 255)
-        marks[index] = tainted * full
+        marks[index] = tainted * full if site.count == 1 else (tainted * full)[:, None]
         return old
 
     def _parts(
@@ -124,7 +139,7 @@ class Atomics:
         mark: Any,
         needed: bool,
     ) -> tuple[Array, Any]:
-        out = np.zeros(context.n, dtype=site.dtype)
+        out = np.zeros((context.n, 2) if site.count == 2 else context.n, dtype=site.dtype)
         taint = np.zeros(context.n, dtype=bool)
         for part, where in self.memory.parts(context, address, site):
             chosen = tuple(v[where] if isinstance(v, np.ndarray) else v for v in operands)
@@ -133,6 +148,11 @@ class Atomics:
             if needed:
                 out[where], taint[where] = old, marks
         return out, taint if taint.any() else False
+
+
+def _rows(flat: Array, count: int) -> Array:
+    """Elements, or vectors of `count` elements in rows."""
+    return flat if count == 1 else flat[: flat.size // count * count].reshape(-1, count)
 
 
 def apply(
@@ -157,7 +177,7 @@ def apply(
     ordered = index[order]
     starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
     lengths = np.diff(np.append(starts, ordered.size))
-    old = np.empty(index.size, dtype=cells.dtype)
+    old = np.empty((index.size, *cells.shape[1:]), dtype=cells.dtype)
     most = int(lengths.max())
     if most > 64 and operation == "add" and plain and dtype.kind in "iu":
         return _counted(cells, index, sources[0], order, starts, lengths)
@@ -195,7 +215,7 @@ def _counted(cells: Array, index: Array, values: Array, order: Array, starts: Ar
 
 
 def _value_type(kind: str) -> np.dtype[Any]:
-    names = {"f32": "f4", "f64": "f8", "s32": "i4", "s64": "i8", "b64": "u8", "u64": "u8"}
+    names = {"f32": "f4", "f64": "f8", "s32": "i4", "s64": "i8", "b64": "u8", "u64": "u8", "b128": "u8"}
     small = {"f16": "u2", "bf16": "u2", "b16": "u2", "u16": "u2"}
     return np.dtype(names.get(kind) or small.get(kind) or "u4")
 
@@ -205,13 +225,18 @@ def _compare_and_swap(old: Array, compare: Array, new: Array) -> Array:
     return swapped
 
 
+def _compare_and_swap_rows(old: Array, compare: Array, new: Array) -> Array:
+    swapped: Array = np.where((old == compare).all(axis=-1, keepdims=True), new, old)
+    return swapped
+
+
 def bits_function(operation: str, kind: str) -> Callable[..., Array]:
     """The operation on bit patterns as memory holds them (first the old value)."""
     dtype = _value_type(kind)
     if operation == "exch":
         return lambda _old, new: new
     if operation == "cas":
-        return _compare_and_swap
+        return _compare_and_swap_rows if kind == "b128" else _compare_and_swap
     if operation == "inc":
         return lambda old, limit: np.where(old >= limit, old.dtype.type(0), old + old.dtype.type(1))
     if operation == "dec":

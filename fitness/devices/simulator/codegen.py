@@ -20,6 +20,7 @@ from fitness.devices.simulator.ptx import Function, Instruction, Module, Registe
 from fitness.devices.simulator.registers import plain
 from fitness.devices.simulator.sites import Site
 from fitness.devices.simulator.tracing import Watched, watched
+from fitness.devices.simulator.wide import halved
 from fitness.devices.simulator.writer import Writer, register_dtype
 
 BlockFunction = Callable[..., Any]
@@ -323,6 +324,6 @@ def generate(module: Module, name: str, *, track: bool, trace: int = 0) -> Kerne
     function = module.functions.get(name)
     if function is None:
         raise unsupported(f"an entry named {name}", 0)
-    function = inline_calls(module, function)
+    function = halved(inline_calls(module, function))
     graph = cfg.build(function)
     return _Generator(module, function, graph, track=track, trace=trace).kernel()

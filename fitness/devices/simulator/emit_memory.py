@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fitness.devices.simulator.faults import unsupported
-from fitness.devices.simulator.ptx import Address, Immediate, Instruction, Operand, Register, Sink, Symbol, Vector
+from fitness.devices.simulator.ptx import Address, Immediate, Instruction, Negated, Operand, Register, Sink, Symbol, Vector
 from fitness.devices.simulator.sites import Site
 from fitness.devices.simulator.writer import Writer, register_dtype
 
@@ -208,6 +208,9 @@ _ATOMIC_TYPES = {
 def _atomic(writer: Writer, ins: Instruction) -> None:
     operation = next((p for p in ins.op[1:] if p in _OPERATIONS), None)
     kind = ins.op[-1]
+    if kind == "b128" and operation in ("cas", "exch"):
+        _atomic_wide(writer, ins, operation)
+        return
     reduction = ins.op[0] == "red"
     operands = list(ins.operands)
     destination = None if reduction else operands.pop(0)
@@ -239,6 +242,26 @@ def _atomic(writer: Writer, ins: Instruction) -> None:
             if isinstance(result, Register):
                 writer.put(f"{result.name} = {writer.constant(register_dtype(result.kind).type(0))}")
                 writer.assign_taint([result], "False")
+
+
+def _atomic_wide(writer: Writer, ins: Instruction, operation: str) -> None:
+    """`atom.{cas,exch}.b128`, whose values are pairs of 64-bit registers (see wide.py)."""
+    destination, address, *sources = (items_of(operand) for operand in ins.operands)
+    if any(len(pair) != 2 for pair in (destination, *sources)):
+        raise unsupported(f"`{ins.text}`", ins.line)
+    space = space_of(ins.op)
+    base, offset, taint = address_parts(writer, address[0], space, ins.line)
+    name, site = writer.site(ins, "updates", space, np.uint64, 2, offset)
+    site.atomic = True
+    check_address(writer, taint, name)
+    given = [item for pair in sources for item in pair]
+    values = ", ".join(writer.value(item, "b64", ins.line) for item in given)
+    mark = writer.taint_of([item for item in given if isinstance(item, Register)])
+    writer.put(f"_t, _v, _u = _m.atomics.update_wide(_c, {base}, {name}, {operation!r}, ({values},), {mark})")
+    for item, half in zip(destination, ("_t", "_v"), strict=True):
+        if isinstance(item, Register):
+            writer.assign(item, "b64", half)
+            writer.assign_taint([item], "_u")
 
 
 _OPERATIONS = frozenset(["add", "and", "or", "xor", "cas", "exch", "min", "max", "inc", "dec"])
@@ -282,11 +305,13 @@ def _copy_async(writer: Writer, ins: Instruction) -> None:
     rest = ins.operands[3 : len(ins.operands) - (1 if policy else 0)]
     if rest:
         extra = rest[0]
-        ignored = isinstance(extra, Register) and extra.kind == "pred"
-        amount = writer.value(extra, "pred" if ignored else "u32", ins.line)
-        if ignored:
-            raise unsupported(f"`{ins.text}`", ins.line)
-        mark = writer.taint_of([extra] if isinstance(extra, Register) else [])
+        inner = extra.operand if isinstance(extra, Negated) else extra
+        if isinstance(inner, Register) and inner.kind == "pred":  # ignore-src: zeros where it holds
+            nothing, everything = writer.constant(np.uint32(0)), writer.constant(np.uint32(count))
+            amount = f"_pick({writer.value(extra, 'pred', ins.line)}, {nothing}, {everything})"
+        else:
+            amount = writer.value(extra, "u32", ins.line)
+        mark = writer.taint_of([inner] if isinstance(inner, Register) else [])
         check_address(writer, mark, write)
     writer.put(f"_m.copies.issue(_c, {to}, {of}, {amount}, {write}, {read})")
 

@@ -189,12 +189,17 @@ def _wmma(writer: Writer, ins: Instruction) -> None:
         raise unsupported(f"`{ins.text}`", ins.line)
     space = space_of(ins.op)
     base, offset, taint = address_parts(writer, address, space, ins.line)
-    held = kind if kind in ("f32", "f64") else "b32"
-    dtype = {"f32": np.float32, "f64": np.float64}.get(kind) or np.dtype(f"u{WMMA_BITS[kind] // 8}")
+    held, bits = kind if kind in ("f32", "f64") else "b32", WMMA_BITS[kind]
+    if bits < 8:  # whole words of a row of A or a column of B
+        if layout != {"a": "row", "b": "col"}[operand]:
+            raise unsupported(f"`{ins.text}`", ins.line)
+        rows, columns = rows[..., :1], columns[..., :1]
+    dtype = {"f32": np.float32, "f64": np.float64}.get(kind) or np.dtype(f"u{bits // 8 or 4}")
     name, _ = writer.site(ins, "reads" if load else "writes", space, dtype, 1, offset)
     check_address(writer, taint, name)
-    stride = writer.value(ins.operands[2], "b32", ins.line)
-    places = writer.function((rows, columns) if layout == "row" else (columns, rows))
+    stride = f"_m.matrices.pitch({writer.value(ins.operands[2], 'b32', ins.line)}, {bits})"
+    major, minor = (rows, columns) if layout == "row" else (columns, rows)
+    places = writer.function((major, minor * bits // 8))
     if load:
         targets = [r.name if isinstance(r, Register) else "_" for r in items]
         if writer.track:
@@ -220,11 +225,13 @@ def _wmma_multiply(writer: Writer, ins: Instruction, shape: str) -> None:
         raise unsupported(f"`{ins.text}`", ins.line)
     destination, a, b, c = ins.operands[:4]
     wide, saturate = kind == "f64", "satfinite" in ins.op
+    bits = next((part for part in ins.op if part in ("and", "xor")), "")
     rehearsal = [np.zeros((1, 32), dtype=np.float64 if wide else np.uint32)] * 8
     try:
         count = [len(o.items) if isinstance(o, Vector) else 1 for o in (a, b, c)]
         zero = np.zeros((1, 32), dtype={"f32": np.float32, "f64": np.float64}.get(c_type, np.uint32))
-        wmma_mma(shape, kind, c_type, d_type, rehearsal[: count[0]], rehearsal[: count[1]], [zero] * count[2])
+        a_zero, b_zero = rehearsal[: count[0]], rehearsal[: count[1]]
+        wmma_mma(shape, kind, c_type, d_type, a_zero, b_zero, [zero] * count[2], bits=bits)
     except (tensor.UnsupportedShape, KeyError, ValueError, IndexError) as error:
         raise unsupported(f"`{ins.text}`", ins.line) from error
     held, floats = "f64" if wide else "b32", {"f32": "f32", "f64": "f64"}
@@ -235,7 +242,7 @@ def _wmma_multiply(writer: Writer, ins: Instruction, shape: str) -> None:
     marked = [f"_u{place}" for place in range(len(targets))] if writer.track else []
     values, marks = ", ".join(v for v, _ in parts), ", ".join(m for _, m in parts)
     call = f"_m.matrices.wmma(_c, {shape!r}, {kind!r}, {c_type!r}, {d_type!r}, ({values},), ({marks},), {ins.line}"
-    writer.put(f"{', '.join(names + marked)}, = {call}, {saturate})")
+    writer.put(f"{', '.join(names + marked)}, = {call}, {saturate}, {bits!r})")
     for place, target in enumerate(targets):
         if isinstance(target, Register):
             writer.assign(target, floats.get(d_type, "b32"), names[place])

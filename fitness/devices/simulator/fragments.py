@@ -83,8 +83,15 @@ def movmatrix(register: Array) -> Array:
 WMMA_SHAPES: frozenset[str] = frozenset({"m16n16k16", "m32n8k16", "m8n32k16"})
 """Shapes of f16, bf16, s8 and u8 multiplicands."""
 
-_OTHER_SHAPES = frozenset({"m16n16k8", "m8n8k4"})  # of tf32 and of f64
-WMMA_BITS = {"f16": 16, "bf16": 16, "f32": 32, "tf32": 32, "s32": 32, "f64": 64, "s8": 8, "u8": 8}
+_OTHER_SHAPES: dict[str, tuple[str, ...]] = {
+    "m16n16k8": ("tf32", "f32"),
+    "m8n8k4": ("f64",),
+    "m8n8k32": ("s4", "u4", "s32"),
+    "m8n8k128": ("b1", "s32"),
+}
+WMMA_BITS = {"f16": 16, "bf16": 16, "f32": 32, "tf32": 32, "s32": 32, "f64": 64, "s8": 8, "u8": 8} | {
+    "s4": 4, "u4": 4, "b1": 1
+}  # fmt: skip
 """Bits of an element of each type in memory."""
 
 
@@ -107,8 +114,9 @@ def wmma_fragment(operand: str, shape: str, element_type: str) -> tuple[Array, A
 
     Args:
         operand: "a" (m x k), "b" (k x n), "c" or "d" (m x n).
-        shape: one of `WMMA_SHAPES`, or that of tf32 or f64.
-        element_type: "f16", "bf16", "s8", "u8", "tf32" or "f64" for a and b; "f32", "f16", "s32" or "f64" for c and d.
+        shape: one of `WMMA_SHAPES`, or that of tf32, of f64, of 4-bit integers or of bits.
+        element_type: "f16", "bf16", "s8", "u8", "tf32", "f64", "s4", "u4" or "b1" for a and b; "f32", "f16", "s32" or
+            "f64" for c and d.
 
     Returns:
         (rows, columns), each (32 lanes, registers, elements per register). An element may occur twice (f16
@@ -116,7 +124,7 @@ def wmma_fragment(operand: str, shape: str, element_type: str) -> tuple[Array, A
     """
     m, n, k = wmma_dimensions(shape)
     rows_total, columns_total = {"a": (m, k), "b": (k, n)}.get(operand, (m, n))
-    fits = {"m16n16k8": ("tf32", "f32"), "m8n8k4": ("f64",)}.get(shape, ("f16", "bf16", "f32", "s8", "u8", "s32"))
+    fits = _OTHER_SHAPES.get(shape, ("f16", "bf16", "f32", "s8", "u8", "s32"))
     if element_type not in fits:
         raise UnsupportedShape(f"wmma {shape} operand {operand} of {element_type}")
     if element_type not in ("f16", "bf16", "f32") or shape in _OTHER_SHAPES:
@@ -179,11 +187,29 @@ def _matrix(operand: str, shape: str, element_type: str, registers: Sequence[Arr
         flat = stacked.reshape(groups, -1).view(np.int32).astype(np.float64)
     elif element_type == "tf32":  # the tensor core reads the upper 19 bits
         flat = (stacked.reshape(groups, -1) & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)
+    elif WMMA_BITS[element_type] < 8:
+        flat = _below_a_byte(element_type, stacked).reshape(groups, -1)
     else:
         flat = decode(element_type, stacked.view(f"u{WMMA_BITS[element_type] // 8}").reshape(groups, -1))
     matrix = np.empty((groups, height * width))
     matrix[:, (rows * width + columns).ravel()] = flat
     return matrix.reshape(groups, height, width)
+
+
+def _below_a_byte(element_type: str, words: Array) -> Array:
+    """Elements of 32-bit words along a new last axis, the lowest bits first."""
+    bits = WMMA_BITS[element_type]
+    elements = (words[..., None] >> np.arange(0, 32, bits, dtype=np.uint32)) & np.uint32((1 << bits) - 1)
+    values = elements.astype(np.float64)
+    signed: Array = values - 16.0 * (values > 7) if element_type == "s4" else values
+    return signed
+
+
+def _differing(left: Array, right: Array, total: Array) -> Array:
+    """Give total + how many bits of a row and a column differ (`.xor.popc`), of matrices of 0 and 1."""
+    both = np.matmul(left, right)
+    tile: Array = total + left.sum(axis=2)[:, :, None] + right.sum(axis=1)[:, None, :] - 2 * both
+    return tile
 
 
 def wmma_mma(
@@ -196,20 +222,22 @@ def wmma_mma(
     c: Sequence[Array],
     *,
     saturate: bool = False,
+    bits: str = "",
 ) -> tuple[Array, ...]:
     """`wmma.mma.sync.aligned`: d = a @ b + c on fragments laid out by `wmma_fragment`.
 
     The layouts `.row` / `.col` of A and B concern loads only: fragments are indexed by row and column.
 
     Args:
-        shape: one of `WMMA_SHAPES`.
-        multiplicand_type: "f16", "bf16", "s8", "u8", "tf32" or "f64".
+        shape: as `wmma_fragment` has them.
+        multiplicand_type: "f16", "bf16", "s8", "u8", "tf32", "f64", "s4", "u4" or "b1".
         c_type: "f32", "f16", "s32" or "f64".
         d_type: as `c_type`.
         a: registers (G, 32) uint32 (float64 for "f64").
         b: registers (G, 32) uint32 (float64 for "f64").
         c: registers (G, 32), float32 for "f32", float64 for "f64", else uint32.
         saturate: `.satfinite` of s32.
+        bits: "and" or "xor" of b1.
 
     Returns:
         Registers of d.
@@ -217,12 +245,13 @@ def wmma_mma(
     Raises:
         UnsupportedShape: the combination is not modelled.
     """
-    sums = {"f16": {"f32", "f16"}, "bf16": {"f32"}, "tf32": {"f32"}, "s8": {"s32"}, "u8": {"s32"}, "f64": {"f64"}}
-    if not {c_type, d_type} <= sums.get(multiplicand_type, set()):
+    sums = {"f16": {"f32", "f16"}, "bf16": {"f32"}, "tf32": {"f32"}, "f64": {"f64"}}
+    integers = {"s32"} if multiplicand_type in ("s8", "u8", "s4", "u4", "b1") else set()
+    if not {c_type, d_type} <= sums.get(multiplicand_type, integers) or (multiplicand_type == "b1") != bool(bits):
         raise UnsupportedShape(f"wmma of {multiplicand_type} with sums of {c_type}")
     left = _matrix("a", shape, multiplicand_type, a)
     right = _matrix("b", shape, multiplicand_type, b)
-    multiply = fused if multiplicand_type == "f64" else _multiply
+    multiply = fused if multiplicand_type == "f64" else _differing if bits == "xor" else _multiply
     tile = multiply(left, right, _matrix("c", shape, c_type, c))
     rows, columns = wmma_fragment("d", shape, d_type)
     flat = tile.reshape(tile.shape[0], -1)

@@ -106,9 +106,12 @@ class Matrices:
     # ---- wmma
 
     def wmma_load(
-        self, context: Context, base: Value, stride: Value, places: tuple[Array, Array], site: Site
+        self, context: Context, base: Value, pitch: Value, places: tuple[Array, Array], site: Site
     ) -> tuple[Value, ...]:
-        """`wmma.load`: registers (and taints when tracking), element by element."""
+        """`wmma.load`: registers (and taints when tracking), element by element.
+
+        An element lies `places[0]` times the pitch and `places[1]` bytes behind the base.
+        """
         assert self.warps is not None
         self.warps.need_whole(context, site.line, site.text)
         values, taints = [], []
@@ -116,7 +119,7 @@ class Matrices:
         for register in range(registers):
             parts, marks = [], []
             for element in range(elements):
-                address = self._element(context, base, stride, places, register, element, site)
+                address = self._element(context, base, pitch, places, register, element)
                 loaded = self.memory.load(context, address, site)
                 parts.append(loaded[0])
                 marks.append(loaded[1] if self.memory.track else False)
@@ -133,7 +136,7 @@ class Matrices:
         self,
         context: Context,
         base: Value,
-        stride: Value,
+        pitch: Value,
         places: tuple[Array, Array],
         site: Site,
         values: tuple[Value, ...],
@@ -145,7 +148,7 @@ class Matrices:
         registers, elements = places[0].shape[1:]
         for register in range(registers):
             for element in range(elements):
-                address = self._element(context, base, stride, places, register, element, site)
+                address = self._element(context, base, pitch, places, register, element)
                 value = values[register]
                 if elements > 1:
                     value = (value >> np.uint32(8 * site.width * element)).astype(site.dtype)
@@ -153,20 +156,27 @@ class Matrices:
                 self.memory.store(context, address, (value,), mark, site)
 
     @staticmethod
+    def pitch(stride: Value, bits: int) -> Value:
+        """Bytes (uint64) from one row or column to the next, for a stride in elements of so many bits.
+
+        Rounded up: a stride that is no whole number of bytes gives misaligned rows, and is found as that.
+        """
+        wide = stride.astype(np.uint64) if hasattr(stride, "astype") else np.uint64(stride)
+        return (wide * np.uint64(bits) + np.uint64(7)) >> np.uint64(3)
+
+    @staticmethod
     def _element(
         context: Context,
         base: Value,
-        stride: Value,
+        pitch: Value,
         places: tuple[Array, Array],
         register: int,
         element: int,
-        site: Site,
     ) -> Array:
         """Address of one element of every lane's fragment."""
         major = np.tile(places[0][:, register, element].astype(np.uint64), context.n // 32)
         minor = np.tile(places[1][:, register, element].astype(np.uint64), context.n // 32)
-        wide = stride.astype(np.uint64) if hasattr(stride, "astype") else np.uint64(stride)
-        offset = (major * wide + minor) * np.uint64(site.width)
+        offset = major * pitch + minor
         return np.asarray(base + offset if base.dtype.itemsize == 8 else base + offset.astype(np.uint32))
 
     def wmma(
@@ -180,12 +190,13 @@ class Matrices:
         marks: tuple[Any, ...],
         line: int,
         saturate: bool = False,
+        bits: str = "",
     ) -> tuple[Value, ...]:
         """`wmma.mma`: registers of d; a tainted operand taints the warp's whole tile."""
         assert self.warps is not None
         self.warps.need_whole(context, line, f"wmma.mma {shape}")
         a, b, c = ([context.as_warps(v) for v in part] for part in values)
-        product = wmma_mma(shape, kind, c_type, d_type, a, b, c, saturate=saturate)
+        product = wmma_mma(shape, kind, c_type, d_type, a, b, c, saturate=saturate, bits=bits)
         result = tuple(context.from_warps(d) for d in product)
         if not self.memory.track:
             return result

@@ -81,8 +81,11 @@ SPARSE_SHAPES: dict[str, frozenset[int]] = {
     "e5m2": frozenset({64}),
     "s8": frozenset({32, 64}),
     "u8": frozenset({32, 64}),
+    "tf32": frozenset({8, 16}),
+    "s4": frozenset({64, 128}),
+    "u4": frozenset({64, 128}),
 }
-"""K of the sparse m16n8kK shapes by multiplicand type (sparse tf32 is 1:2 and is not modelled)."""
+"""K of the sparse m16n8kK shapes by multiplicand type."""
 
 
 class UnsupportedShape(ValueError):  # noqa: N818 - the engine turns it into the outcome Unsupported
@@ -403,12 +406,14 @@ class _Metadata(NamedTuple):
     """Where the indices of the stored values of a (16 x k/2) compressed A lie, flat over [row, column].
 
     `lane` holds them (for selector 0), at bits `shift` and `shift` + 1; `base` is the position of the
-    value's group of four in the dense (16, k) matrix. `lane_step` lanes per selector value.
+    value's group in the dense (16, k) matrix, and `moved` how far from there each of the four indices leads.
+    `lane_step` lanes per selector value.
     """
 
     lane: Array
     shift: Array
     base: Array
+    moved: Array
     lane_step: int
 
 
@@ -421,8 +426,17 @@ def sparse_metadata(k: int, bits: int) -> _Metadata:
     one lane of each quad (selector 0..3), m16n8k32 two (selector 0: t = 0, 1; selector 1: t = 2, 3; the
     first lane of the pair has columns 0-15, the second 16-31). 8-bit types: a lane's word serves one row,
     32 columns of K; t even: row g, t odd: row g + 8; m16n8k32 takes two lanes (selector 0 or 1), m16n8k64
-    all four (t // 2 chooses the columns; selector 0).
+    all four (t // 2 chooses the columns; selector 0). tf32 is stored as pairs of 16-bit halves, one of two
+    values, of which 0b0100 is the first and 0b1110 the second; of 4-bit integers an index chooses a pair.
     """
+    if bits == 32:
+        halves = sparse_metadata(2 * k, 16)
+        lane, shift, base = (x.reshape(16, -1)[:, ::2].ravel() for x in halves[:3])
+        return _Metadata(lane, shift, base // 2, np.array([0, 0, 1, 1]), halves.lane_step)
+    if bits == 4:
+        pairs = sparse_metadata(k // 2, 8)
+        lane, shift, base = (np.repeat(x, 2) for x in pairs[:3])
+        return _Metadata(lane, shift, 2 * base + np.arange(base.size) % 2, np.array([0, 2, 4, 6]), pairs.lane_step)
     row, column = (x.ravel() for x in np.mgrid[:16, : k // 2])
     group = column // 2
     if bits == 16:
@@ -434,7 +448,8 @@ def sparse_metadata(k: int, bits: int) -> _Metadata:
         shift = 4 * (group % 8) + 2 * (column % 2)
         lane_step = 2
     lane = 4 * (row % 8) + lane_in_quad
-    return _Metadata(lane, shift.astype(np.uint32), (row * k + 4 * group).astype(np.intp), lane_step)
+    base = (row * k + 4 * group).astype(np.intp)
+    return _Metadata(lane, shift.astype(np.uint32), base, np.arange(4), lane_step)
 
 
 def _indices(layout: _Metadata, metadata: Array, selector: int) -> Array:
@@ -446,16 +461,18 @@ def _indices(layout: _Metadata, metadata: Array, selector: int) -> Array:
 
 
 def metadata_ordered(shape: str, a_type: str, metadata: Array, selector: int) -> Array:
-    """For each warp: are both indices of every group distinct and ascending?
+    """For each warp: are both indices of every group distinct and ascending (of tf32: 0, 1 or 2, 3)?
 
     `mma.sp::ordered_metadata` requires it (PTX ISA: undefined behaviour otherwise).
 
     Returns:
         (G,) bool.
     """
-    k = _depth(shape, a_type, a_type, SPARSE_SHAPES)
-    index = _indices(sparse_metadata(k, TYPES[a_type].bits), metadata, selector)
-    ordered: Array = np.all(index[:, 0::2] < index[:, 1::2], axis=1)
+    k, bits = _depth(shape, a_type, a_type, SPARSE_SHAPES), TYPES[a_type].bits
+    layout = sparse_metadata(*{32: (2 * k, 16), 4: (k // 2, 8)}.get(bits, (k, bits)))
+    index = _indices(layout, metadata, selector)
+    first, second = index[:, 0::2], index[:, 1::2]
+    ordered: Array = np.all((second == first + 1) & (first % 2 == 0) if bits == 32 else first < second, axis=1)
     return ordered
 
 
@@ -480,7 +497,7 @@ def mma_sp(
 
     Args:
         shape: as in `mma`, K counted before compression.
-        a_type: as in `mma`, without "tf32".
+        a_type: as in `mma`, without "f64" and "b1".
         b_type: as in `mma`.
         c_type: as in `mma`.
         a: registers of the 16 x K/2 stored values.
@@ -505,7 +522,9 @@ def mma_sp(
         raise UnsupportedShape(f"mma.sp {shape} {a_type}: selector {selector} out of range")
     stored = _values(kind_a, a, _gather_map("a", k // 2, kind_a.bits))
     position = _recent.get(
-        ("position", shape, a_type, selector), (metadata,), lambda: layout.base + _indices(layout, metadata, selector)
+        ("position", shape, a_type, selector),
+        (metadata,),
+        lambda: layout.base + layout.moved.take(_indices(layout, metadata, selector)),
     )
     groups = max(stored.shape[0], position.shape[0])
 

@@ -34,7 +34,7 @@ class Family:
     """Instructions of one kind.
 
     Attributes:
-        forms: as described above; registers are %p (pred), %h (16), %r (32), %d (64 bits), %f, %g (f32, f64).
+        forms: as described above; registers are %p (pred), %h (16), %r (32), %d (64), %q (128 bits), %f, %g (f32, f64).
         tests: modules that compare values. recorded: pattern of the names of recorded vectors.
         refused: forms that exist on sm_80..sm_90a and are not run.
     """
@@ -66,7 +66,7 @@ def expanded(form: str) -> Iterator[str]:
 
 
 _REGISTERS = "".join(f".reg .{kind} %{name}<4>; " for name, kind in (
-    ("p", "pred"), ("h", "b16"), ("r", "b32"), ("d", "b64"), ("f", "f32"), ("g", "f64")))  # fmt: skip
+    ("p", "pred"), ("h", "b16"), ("r", "b32"), ("d", "b64"), ("f", "f32"), ("g", "f64"), ("q", "b128")))  # fmt: skip
 
 
 def runs(instruction: str) -> bool:

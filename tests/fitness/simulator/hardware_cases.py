@@ -197,11 +197,16 @@ def _reductions() -> Iterator[Case]:
         yield Case(
             f"atomicAdd subnormal {space}", text, launch("k", 1, n, "x", "y", "old"), {"x": pairs.ravel()}, outputs
         )
+        for call in test_atomics.WIDE_CALLS:
+            text, x = test_atomics.wide_job(call, space)
+            wide: dict[str, Array] = {"cells": np.zeros((48, 2), "u8"), "old": np.zeros((96, 2), "u8")}
+            started = launch("k", 1, 96, "x", "cells", "old")
+            yield Case(f"atomic {call} of 16 bytes {space}", text, started, {"x": x}, wide)
 
 
 def _multiplications() -> Iterator[Case]:
-    """`mma` of doubles, 4-bit integers and bits; `wmma` of bytes, tf32 and doubles."""
-    from tests.fitness.simulator import test_mma_kernels
+    """`mma` of doubles, 4-bit integers and bits, sparse of tf32 and 4-bit integers; `wmma` of what is not f16."""
+    from tests.fitness.simulator import test_mma_kernels, test_mma_sparse
     from tests.fitness.simulator.engine import launch
 
     for form in test_mma_kernels.FORMS:
@@ -214,6 +219,14 @@ def _multiplications() -> Iterator[Case]:
             text, launched, buffers, d = test_mma_kernels.wmma_job(wmma, layouts)[:4]
             name = f"wmma {wmma[0]} {wmma[4]}x{wmma[5]} {' '.join(layouts)}"
             yield Case(name, text, launched, buffers, {"d": d})
+    for kind in test_mma_kernels.SUB_BYTE_FORMS:
+        text, launched, buffers, d = test_mma_kernels.sub_byte_job(kind)[:4]
+        yield Case(f"wmma {kind}", text, launched, buffers, {"d": d})
+    for sparse in test_mma_sparse.FORMS:
+        x = test_mma_sparse.sparse_job(sparse)[0]
+        empty = {"y": np.zeros((32, 4), "f4" if sparse.sum == "f32" else "u4")}
+        started = launch("multiply", 1, 32, "x", "y")
+        yield Case(f"mma.sp {sparse.name}", test_mma_sparse.source(sparse), started, {"x": x}, empty)
 
 
 def _scalars() -> Iterator[Case]:

@@ -3,7 +3,7 @@
     python -m tests.fitness.simulator.hardware_hopper build jobs.npz       # anywhere: compiles, makes inputs
     python -m tests.fitness.simulator.hardware_hopper record jobs.npz tests/fitness/simulator/data/h200_hopper.npz
 
-`record` needs PyCUDA, cuda-bindings and a driver, and no compiler. Inputs are made from fixed seeds, so only the
+`record` needs NumPy, cuda-bindings and a driver, and no compiler. Inputs are made from fixed seeds, so only the
 outputs are kept, and of wgmma's accumulators every fifth thread's.
 """
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import os
 import sys
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -84,15 +85,20 @@ def record(jobs: Path, out: Path) -> None:
     """Run every case on the card and keep the outputs, or the driver's error code where it faults.
 
     A fault ends the process's context: the cases after it run in a new process.
+
+    Raises:
+        SystemExit: a process died for another reason; what was recorded is kept, and the case is named.
     """
     spawn = multiprocessing.get_context("spawn")
     results: dict[str, Array] = {}
-    done, count = 0, len(json.loads(np.load(jobs)["index"].tobytes()))
-    while done < count:
+    names = [case["name"] for case in json.loads(np.load(jobs)["index"].tobytes())]
+    done, died = 0, []
+    while done < len(names):
         mine, its = spawn.Pipe(duplex=False)
         worker = spawn.Process(target=_record_from, args=(jobs, done, its))
         worker.start()
         its.close()
+        before = done
         try:
             while True:
                 found = mine.recv()
@@ -100,18 +106,23 @@ def record(jobs: Path, out: Path) -> None:
                 done += "card" not in found
         except EOFError:
             worker.join()
-        if worker.exitcode:
-            raise RuntimeError(f"the recording process died with {worker.exitcode}")
+        if "card" not in results:
+            raise SystemExit("no card")
+        if worker.exitcode or done == before:
+            died.append(f"{names[done]} ({worker.exitcode})" if done < len(names) else "after the last")
+            done += 1
     np.savez_compressed(out, allow_pickle=False, **results)
-    sys.stdout.write(f"{count} cases in {out}" + "\n")
+    sys.stdout.write(f"{len(names) - len(died)} cases in {out}" + "\n")
+    if died:
+        raise SystemExit(f"not recorded, for the process died: {', '.join(died)}")
 
 
 def _record_from(jobs: Path, first: int, sink: Any) -> None:
     """Send {"case/output": array} of the cases from the first one on, {"case/fault": code} for one that faults."""
-    from fitness.devices.cuda.driver import Card, CudaError, HangError
+    from fitness.devices.cuda.driver import CudaError, HangError
 
     given = np.load(jobs)
-    card = Card()
+    card = _bare_card()
     sink.send({"card": np.frombuffer(card.name.encode(), np.uint8)})
     for number, case in enumerate(json.loads(given["index"].tobytes())):
         if number < first:
@@ -120,8 +131,27 @@ def _record_from(jobs: Path, first: int, sink: Any) -> None:
             sink.send(_recorded(card, given, number, case))
         except (CudaError, HangError) as error:
             sys.stdout.write(f"{case['name']}: {error}" + "\n")
+            sys.stdout.flush()
             sink.send({f"{case['name']}/fault": np.array(getattr(error, "code", -1))})
-            return
+            os._exit(0)  # the context cannot be used any more, nor taken down in order
+
+
+def _bare_card() -> Any:
+    """The first card's primary context through cuda-bindings alone: nothing here needs PyCUDA."""
+    from cuda.bindings import driver
+
+    from fitness.devices.cuda.driver import Card, checked
+
+    class Bare(Card):
+        def __init__(self) -> None:
+            self.cu = driver
+            checked(driver.cuInit(0), "cuInit")
+            device = checked(driver.cuDeviceGet(0), "cuDeviceGet")
+            checked(driver.cuCtxSetCurrent(checked(driver.cuDevicePrimaryCtxRetain(device), "context")), "context")
+            self.stream = int(checked(driver.cuStreamCreate(0), "cuStreamCreate"))
+            self.name = checked(driver.cuDeviceGetName(128, device), "name").split(b"\0")[0].decode()
+
+    return Bare()
 
 
 def _recorded(card: Any, given: Any, number: int, case: dict[str, Any]) -> dict[str, Array]:

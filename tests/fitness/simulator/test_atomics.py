@@ -103,3 +103,52 @@ def test_subnormal_sums_are_flushed_in_global_memory_only(space: str, used: bool
     np.testing.assert_array_equal(execution.outputs["y"].view(np.uint32), want.astype(np.float32).view(np.uint32))
     if used:
         np.testing.assert_array_equal(execution.outputs["old"].view(np.uint32), pairs[:, 0].copy().view(np.uint32))
+
+
+WIDE = """
+struct alignas(16) Pair { unsigned long long low, high; };
+extern "C" __global__ void k(const Pair* x, Pair* cells, Pair* old) {
+  __shared__ Pair s[48];
+  Pair* p = PLACE;
+  const unsigned t = threadIdx.x;
+  if (t < 48) p[t] = Pair{t, 0ull};
+  __syncthreads();
+  const Pair mine = x[t], seen = {t % CELLS, t & 1};
+  for (int half = 0; half < 2; half++) {
+    if (t / 48 == half) old[t] = CALL;
+    __syncthreads();
+  }
+  if (t < 48) cells[t] = p[t];
+}
+"""
+WIDE_CALLS = {"exchange": "atomicExch(p + t % CELLS, mine)", "compare": "atomicCAS(p + t % CELLS, seen, mine)"}
+
+
+def wide_job(call: str, space: str, cells: int = 48) -> tuple[str, Array]:
+    """A kernel of 2 x 48 threads on cells of 16 bytes that hold (index, 0) first; each thread's new value."""
+    text = WIDE.replace("CALL", WIDE_CALLS[call]).replace("PLACE", "s" if space == "shared" else "cells")
+    x = np.random.default_rng(4).integers(0, 2**63, (96, 2)).astype(np.uint64)
+    return text.replace("CELLS", str(cells)), x
+
+
+@pytest.mark.parametrize("space", ["global", "shared"])
+@pytest.mark.parametrize("call", WIDE_CALLS)
+def test_cells_of_16_bytes(call: str, space: str) -> None:
+    text, x = wide_job(call, space)
+    outputs: dict[str, Array] = {"cells": np.zeros((48, 2), np.uint64), "old": np.zeros((96, 2), np.uint64)}
+    got = clean(run(text, launch("k", 1, 96, "x", "cells", "old"), {"x": x}, outputs)).outputs
+    first = np.stack([np.arange(48), np.zeros(48)], axis=1).astype(np.uint64)
+    even = (np.arange(48) % 2 == 0)[:, None]  # the upper halves of odd cells differ, and no thread finds them equal
+    between = x[:48] if call == "exchange" else np.where(even, x[:48], first)
+    np.testing.assert_array_equal(got["old"], np.concatenate([first, between]))
+    np.testing.assert_array_equal(got["cells"], x[48:] if call == "exchange" else between)
+
+
+@pytest.mark.parametrize("space", ["global", "shared"])
+def test_lanes_exchange_16_bytes_on_one_address(space: str) -> None:
+    """In any order each value is seen once: by the next thread, or at the end."""
+    text, x = wide_job("exchange", space, cells=1)
+    outputs: dict[str, Array] = {"cells": np.zeros((48, 2), np.uint64), "old": np.zeros((96, 2), np.uint64)}
+    got = clean(run(text, launch("k", 1, 96, "x", "cells", "old"), {"x": x}, outputs)).outputs
+    seen = [*map(tuple, got["old"]), tuple(got["cells"][0])]
+    assert sorted(seen) == sorted([(0, 0), *map(tuple, x)])

@@ -175,3 +175,20 @@ def test_mma_by_part_of_a_warp_is_an_error() -> None:
     execution = run(source, launch("k", 1, 32, "y"), {}, {"y": np.zeros(32, np.float32)})
     assert kinds(execution) == {"barrier_divergence"}
     assert "mma" in execution.findings[0].message
+
+
+def test_copies_that_ignore_their_source_write_zeros() -> None:
+    source = """
+    extern "C" __global__ void k(const float4* x, float4* y, int n) {
+      __shared__ float4 s[64];
+      const int t = threadIdx.x;
+      const unsigned to = (unsigned)__cvta_generic_to_shared(s + t);
+      asm volatile("{ .reg .pred p; setp.ge.s32 p, %2, %3; cp.async.cg.shared.global [%0], [%1], 16, p; }"
+                   :: "r"(to), "l"(x + t), "r"(t), "r"(n) : "memory");
+      asm volatile("cp.async.wait_all;" ::: "memory");
+      y[t] = s[t];
+    }
+    """
+    x = floats(4 * 40).reshape(40, 4)  # what is ignored may lie outside of the buffer
+    execution = clean(run(source, launch("k", 1, 64, "x", "y", 40), {"x": x}, {"y": np.ones((64, 4), np.float32)}))
+    np.testing.assert_array_equal(execution.outputs["y"], np.concatenate([x, np.zeros((24, 4), np.float32)]))

@@ -238,3 +238,51 @@ def test_wmma_of_bytes_tf32_and_doubles(form: WmmaForm, layouts: tuple[str, str]
     text, launched, buffers, d, want = wmma_job(form, layouts)
     execution = clean(run(text, launched, buffers, {"d": d}, align=32))
     np.testing.assert_array_equal(execution.outputs["d"], want)
+
+
+SUB_BYTE = """
+#include <mma.h>
+using namespace nvcuda::wmma;
+extern "C" __global__ void product(const void* a, const void* b, const int* c, int* d, int lda, int ldb) {
+  fragment<matrix_a, 8, 8, K, experimental::precision::TYPE, row_major> fa;
+  fragment<matrix_b, 8, 8, K, experimental::precision::TYPE, col_major> fb;
+  fragment<accumulator, 8, 8, K, int> sum;
+  load_matrix_sync(fa, a, lda);
+  load_matrix_sync(fb, b, ldb);
+  load_matrix_sync(sum, c, 8, mem_row_major);
+  MULTIPLY;
+  store_matrix_sync(d, sum, 8, mem_row_major);
+}
+"""
+SUB_BYTE_FORMS = {
+    "s4": "mma_sync(sum, fa, fb, sum)",
+    "u4": "mma_sync(sum, fa, fb, sum)",
+    "b1 xor": "bmma_sync(sum, fa, fb, sum, experimental::bmmaBitOpXOR)",
+    "b1 and": "bmma_sync(sum, fa, fb, sum, experimental::bmmaBitOpAND)",
+}
+
+
+def sub_byte_job(form: str) -> tuple[str, ResolvedLaunch, dict[str, Array], Array, Array]:
+    """Kernel, launch, buffers, an empty result, the result wanted; rows of A are longer than K."""
+    kind, operation = (*form.split(), "")[:2]
+    k, bits = (128, 1) if kind == "b1" else (32, 4)
+    random = np.random.default_rng(k + len(form))
+    a, b = drawn(kind, (8, 2 * k), random), drawn(kind, (8, k), random)  # B by columns
+    c = random.integers(-99, 99, (8, 8)).astype(np.int32)
+
+    def held(matrix: Array) -> Array:
+        whole = (matrix.astype(np.int64) & ((1 << bits) - 1)).reshape(8, -1, 32 // bits)
+        words: Array = (whole << (np.arange(32 // bits) * bits)).sum(axis=-1).astype(np.uint32)
+        return words
+
+    pairs = a[:, None, :k] ^ b[None] if operation == "xor" else a[:, None, :k] * b[None]
+    text = SUB_BYTE.replace("TYPE", kind).replace("K", str(k)).replace("MULTIPLY", SUB_BYTE_FORMS[form])
+    launched = launch("product", 1, 32, "a", "b", "c", "d", 2 * k, k)
+    return text, launched, {"a": held(a), "b": held(b), "c": c}, np.zeros((8, 8), np.int32), c + pairs.sum(axis=-1)
+
+
+@pytest.mark.parametrize("form", SUB_BYTE_FORMS)
+def test_wmma_of_4_bit_integers_and_of_bits(form: str) -> None:
+    text, launched, buffers, d, want = sub_byte_job(form)
+    execution = clean(run(text, launched, buffers, {"d": d}, align=32))
+    np.testing.assert_array_equal(execution.outputs["d"], want)
