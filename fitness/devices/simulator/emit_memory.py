@@ -8,7 +8,17 @@ from typing import Any
 import numpy as np
 
 from fitness.devices.simulator.faults import unsupported
-from fitness.devices.simulator.ptx import Address, Immediate, Instruction, Negated, Operand, Register, Sink, Symbol, Vector
+from fitness.devices.simulator.ptx import (
+    Address,
+    Immediate,
+    Instruction,
+    Negated,
+    Operand,
+    Register,
+    Sink,
+    Symbol,
+    Vector,
+)
 from fitness.devices.simulator.sites import Site
 from fitness.devices.simulator.writer import Writer, register_dtype
 
