@@ -1,13 +1,15 @@
 """Gate 8 for the best: only a confirmed candidate is an answer.
 
-On the simulator the full lists of gates 4 and 5 run once more in a fresh process with fresh seeds; its
-times stay modelled.
+The full lists of gates 4 and 5 run once more in a fresh process with fresh seeds. On the simulator times stay
+modelled; on a card the same bits are asked for, NVIDIA's sanitizer looks, and times are taken beside the fastest
+vendor routine and the best starting kernel.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from evo.evaluator import Compares
 from evo.merit import geometric_mean, speedup
 from evo.observer import Confirmation, Stage
 from evo.session import Session
@@ -46,6 +48,9 @@ def confirm(session: Session, judged: Sequence[Judged]) -> None:
             open_.append(entry)
     if not open_:
         return
+    seed = session.best_seed()
+    if seed is not None and isinstance(session.pool, Compares):
+        session.pool.compare_with(session.task, seed.candidate.kernel)
     session.stage(Stage.CONFIRM, len(open_))
     kernels = [(entry.candidate.plan.n, entry.candidate.kernel) for entry in open_]
     outcomes = {}

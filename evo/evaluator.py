@@ -81,3 +81,11 @@ class VendorTimes(Protocol):
 
     def baselines(self, task: Task) -> tuple[BaselineTimes, ...]:
         """Times of every vendor routine, or why it has none."""
+
+
+@runtime_checkable
+class Compares(Protocol):
+    """A pool that times what it confirms beside other kernels: on a card, where a time alone says little."""
+
+    def compare_with(self, task: Task, kernel: Kernel) -> None:
+        """From now on confirmations of the task are interleaved with this kernel."""

@@ -67,6 +67,7 @@ class GpuPool:
         specs = [replace(self.device, visible=_visible(card), lock=f"{self._locks.name}/{card}") for card in cards]
         self._cards = tuple(Pool(spec, 1, limits) for spec in specs for _ in range(per_card))
         self._rivals: dict[str, tuple[str, ...]] = {}
+        self._against: dict[str, Kernel] = {}
 
     def __enter__(self) -> GpuPool:
         self._ahead.__enter__()
@@ -105,6 +106,10 @@ class GpuPool:
         self._rivals[task.fingerprint] = fastest_names(times)
         return times
 
+    def compare_with(self, task: Task, kernel: Kernel) -> None:
+        """From now on confirmations of a task are interleaved with this kernel, besides the vendor routine."""
+        self._against[task.fingerprint] = kernel
+
     def _fastest(self, task: Task) -> tuple[str, ...]:
         """The fastest vendor routine of each shape: timed once, each in a process it may break."""
         if self.device.kind != "cuda":  # a stand-in of the tests
@@ -129,7 +134,7 @@ class GpuPool:
             PoolError: see `Pool`.
         """
         rivals = self._fastest(task) if depth >= Gate.CONFIRMATION else ()
-        how = _How(depth, incumbent_us, full, rivals, stop)
+        how = _How(depth, incumbent_us, full, rivals, self._against.get(task.fingerprint), stop)
         stream = _Stream(self._ahead, self._cards, task, dict(kernels), how)
         try:
             yield from stream.results()
@@ -144,6 +149,7 @@ class _How(NamedTuple):
     incumbent_us: float | None
     full: bool
     rivals: tuple[str, ...]
+    against: Kernel | None
     stop: Callable[[], bool]
 
 
@@ -213,7 +219,14 @@ class _Stream:
             n, notes = item
             jobs = [(n, self._kernels[n])]
             judged = card.judge(
-                self._task, jobs, how.depth, how.incumbent_us, full=how.full, rivals=how.rivals, stop=self._ended
+                self._task,
+                jobs,
+                how.depth,
+                how.incumbent_us,
+                full=how.full,
+                rivals=how.rivals,
+                against=how.against,
+                stop=self._ended,
             )
             for _, outcome in judged:
                 self._results.put((n, replace(outcome, findings=(*outcome.findings, *notes))))

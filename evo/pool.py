@@ -9,11 +9,13 @@ outcome: a compilation that overruns its time, a compiler that dies or runs out 
 
 from __future__ import annotations
 
+import re
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import wait
+from pathlib import Path
 from types import TracebackType
 from typing import TypeVar, cast
 
@@ -47,11 +49,20 @@ _ATTEMPTS = 2
 _ASK_S = 0.5  # how often whoever waits is asked whether to give up
 _ROUTINE_S = 60.0  # one vendor routine at one shape of a task, its library loaded and its algorithms tried
 _DEFECTS_IN_A_ROW = 5  # candidates the engine fails on before it is taken to be broken
+_PLACE = re.compile(r'File "(.+)", line (\d+), in (\S+)')
 _Result = TypeVar("_Result")
 
 
 class PoolError(RuntimeError):
-    """The machine is at fault, the engine fails on one candidate after another, or workers cannot be started."""
+    """The machine is at fault, the engine fails on one candidate after another, or workers cannot be started.
+
+    A worker's traceback, where there is one, is a note of the error.
+    """
+
+    def __init__(self, message: str, traceback: str = "") -> None:
+        super().__init__(message)
+        if traceback:
+            self.add_note(f"In the worker:\n{traceback}")
 
 
 @dataclass
@@ -136,6 +147,7 @@ class Pool:
         self._seats: list[_Seat] = []
         self._count = workers
         self._defects = 0  # since the last candidate that had its answer
+        self._traceback = ""  # of the last exception in a worker
 
     def __enter__(self) -> Pool:
         for _ in range(self._count):
@@ -176,19 +188,23 @@ class Pool:
         *,
         full: bool = False,
         rivals: tuple[str, ...] = (),
+        against: Kernel | None = None,
         stop: Callable[[], bool] = never,
     ) -> Iterator[tuple[int, Outcome]]:
         """All gates up to `depth` of each (n, kernel): (n, outcome), as they complete.
 
         Every confirmation gets a fresh worker process; on a card it is timed beside `rivals`, a vendor routine per
-        shape. `stop` is asked twice a second: once it says True, what is in hand is given up and no more results come,
+        shape, and the kernel `against`.
+        `stop` is asked twice a second: once it says True, what is in hand is given up and no more results come,
         however long a worker hangs.
 
         Raises:
             PoolError: see the class of that name.
         """
         fresh = depth >= Gate.CONFIRMATION
-        requests = [(n, JudgeRequest(task, kernel, depth, incumbent_us, full, rivals)) for n, kernel in kernels]
+        requests = [
+            (n, JudgeRequest(task, kernel, depth, incumbent_us, full, rivals, against)) for n, kernel in kernels
+        ]
         jobs = [_Job(n, request, fresh=fresh) for n, request in requests]
         return cast("Iterator[tuple[int, Outcome]]", self._run(jobs, stop))
 
@@ -289,9 +305,11 @@ class Pool:
         if isinstance(message, Fault):
             seat.job = None
             seat.replace()
+            self._traceback = message.traceback
             if message.machine and job.attempts >= _ATTEMPTS:
                 where = f"met twice in the {message.gate.name.lower()} gate"
-                raise PoolError(f"{message.machine} ({where}; nothing judged is lost); then continue with --resume")
+                problem = f"{message.machine} ({where}; nothing judged is lost); then continue with --resume"
+                raise PoolError(problem, message.traceback)
             return self._again(job, waiting, _defect(message.gate, message.traceback))
         return None
 
@@ -340,14 +358,16 @@ class Pool:
             self._defects += 1
             if self._defects >= _DEFECTS_IN_A_ROW:
                 why = verdict.findings[0].message
-                raise PoolError(f"the engine failed on {self._defects} candidates in a row, last on {job.n}: {why}")
+                problem = f"the engine failed on {self._defects} candidates in a row, last on {job.n}: {why}"
+                raise PoolError(problem, self._traceback)
         return job, verdict
 
 
 def _defect(gate: Gate, why: str) -> Outcome:
     """What is left of a candidate the engine fails on: it says nothing of the kernel."""
-    lines = why.strip().splitlines()
-    message = f"the engine failed on this kernel twice: {lines[-1][:300]}"
+    place = _PLACE.findall(why)
+    where = f" ({Path(place[-1][0]).name}, line {place[-1][1]}, {place[-1][2]})" if place else ""
+    message = f"the engine failed on this kernel twice: {why.strip().splitlines()[-1][:300]}{where}"
     hint = "a defect of evo, not of the kernel: please report it with the kernel; the search leaves the kernel aside"
     return Unsupported(gate, (Finding(gate, "engine_defect", message, None, hint),))
 

@@ -60,8 +60,6 @@ HIDDEN_SEED: Final = 0
 FRESH_SEED: Final = 1_000_000
 #: A small run gets this part of the step budget: enough for the plainest kernel, many times over.
 SMALL_STEPS_DIVISOR: Final = 10
-#: Runs that must agree bit by bit when a kernel is confirmed on a card.
-REPEATS: Final = 20
 _CASE_BYTES: Final = 96 * 2**20
 
 OnGate = Callable[[Gate], None]
@@ -106,6 +104,7 @@ def judge(
     incumbent_us: float | None = None,
     full: bool = False,
     rivals: Sequence[str] = (),
+    against: Kernel | None = None,
     steps: int = 50_000_000,
     on_gate: OnGate | None = None,
 ) -> Outcome:
@@ -122,12 +121,13 @@ def judge(
         full: the full correctness lists (seeds, confirmation) instead of the short ones.
         rivals: per shape of the task, the vendor routine that a confirmation on a card is interleaved with; "" or
             none at all: it is timed alone.
+        against: the kernel that such a confirmation is interleaved with besides: the best starting kernel.
         steps: warp instructions of one run before it counts as hanging.
         on_gate: told of each gate as it is entered.
     """
     evaluation = _Evaluation(kernel, task, device, full=full, steps=steps, on_gate=on_gate)
     evaluation.seed = FRESH_SEED if depth >= Gate.CONFIRMATION else 0
-    evaluation.rivals = rivals
+    evaluation.rivals, evaluation.against = rivals, against
     outcome = evaluation.prepare() or evaluation.run(depth, incumbent_us)
     return evaluation.concluded(outcome)
 
@@ -152,6 +152,7 @@ class _Evaluation:
         self.full, self.steps, self.on_gate = full, steps, on_gate
         self.seed = 0
         self.rivals: Sequence[str] = ()
+        self.against: Kernel | None = None
         self.compiled: Compiled | None = None
         self.code_key: str | None = None
         self.notes: list[Finding] = []
@@ -274,26 +275,26 @@ class _Evaluation:
             seen = self.at_full_size(shape, "positive")
             if isinstance(seen, Outcome):
                 return without_shape(seen)
-        return self.repeats() if self.device.clock == "measured" and self.seed else None
+        return self.on_card() if self.device.clock == "measured" and self.seed else None
 
-    def repeats(self) -> Outcome | None:
-        """When confirming on a card: the same bits `REPEATS` times at the first timed shape, unless `atomics`."""
-        if self.kernel.header.atomics:
-            return None
+    def on_card(self) -> Outcome | None:
+        """When confirming on a card: the same bits again and again, unless `atomics`; NVIDIA's sanitizer."""
+        from fitness import confirmation
+        from fitness.devices.cuda.cuda import Cuda
+
         case = self.case(self.task.shapes[0], self.seed)
-        first: bytes | None = None
-        for run in range(REPEATS):
-            seen = self.checked(Gate.CORRECTNESS, case, Checks(races=False, uninitialised=False, steps=self.steps))
-            if isinstance(seen, Outcome):
-                return seen
-            bits = b"".join(np.ascontiguousarray(seen.outputs[name]).tobytes() for name in sorted(seen.outputs))
-            first = bits if first is None else first
-            if bits != first:
-                message = f"run {run + 1} of {REPEATS} gives other bits than the first: a race, or atomics not declared"
-                hint = "look for a missing barrier; if the order of additions may differ, set atomics = true"
-                finding = Finding(Gate.CORRECTNESS, "nondeterministic", message, None, hint, shape=dict(case.shape))
-                return WrongResult(Gate.CORRECTNESS, (finding,))
-        return None
+        checks = Checks(races=False, uninitialised=False, steps=self.steps)
+        if not self.kernel.header.atomics:
+            failure = confirmation.repeated(lambda: self.checked(Gate.CORRECTNESS, case, checks), case.shape)
+            if failure is not None:
+                return failure
+        small = self.case(self.task.small_shapes()[0], self.seed)
+        program = self.program(small, Gate.CONFIRMATION)
+        if not isinstance(program, Program) or not isinstance(self.device, Cuda):
+            return None
+        failure, notes = confirmation.sanitized(self.device, program, small.inputs, small.shape)
+        self.notes.extend(notes)
+        return failure
 
     def at_full_size(self, shape: Shape, data: str) -> Outcome | tuple[Case, Checks, int]:
         """Check one large shape; if right, what was run and how many warp instructions it took."""
@@ -406,23 +407,29 @@ class _Evaluation:
         return self.right_while_timed()
 
     def take_times(self, subjects: Mapping[int, Timeable], *, screen: bool) -> tuple[Measurement, ...]:
-        """The device's times; when confirming on a card, taken beside the fastest vendor routine, and noted so."""
+        """The device's times; when confirming on a card, taken beside the fastest vendor routine and `against`."""
         if screen or self.device.clock == "modelled" or not self.seed:
             return self.device.time(list(subjects.values()), screen=screen)
-        from fitness.baselines.measuring import beside
+        from fitness.confirmation import times_beside
         from fitness.devices.cuda.cuda import Cuda
 
         assert isinstance(self.device, Cuda)
         taken = []
         for place, subject in subjects.items():
             shape = self.task.shapes[place]
-            name = self.rivals[place] if self.rivals else ""
-            measured, ratio = beside(self.task, self.device, shape, subject, name)
+            rival = self.rivals[place] if self.rivals else ""
+            measured, notes = times_beside(self.task, self.device, shape, subject, rival, self.opponent(shape))
             taken.append(measured)
-            if ratio is not None:
-                message = f"{ratio.value:.3f}x {name}, interleaved (95 % from {ratio.low:.3f} to {ratio.high:.3f})"
-                self.notes.append(Finding(Gate.TIMING, "beside", message, severity="note", shape=dict(shape)))
+            self.notes.extend(notes)
         return tuple(taken)
+
+    def opponent(self, shape: Shape) -> Timeable | None:
+        """The kernel this one is to be interleaved with, at a shape; None if there is none or it cannot run there."""
+        if self.against is None:
+            return None
+        other = _Evaluation(self.against, self.task, self.device, steps=self.steps)
+        ready = other.compile() or other.timeable(shape)
+        return ready if isinstance(ready, Timeable) else None
 
     def right_while_timed(self) -> Outcome | None:
         """What timed runs wrote is as right as what the correctness runs wrote; a card hands some of it back."""

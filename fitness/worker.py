@@ -96,6 +96,7 @@ class JudgeRequest:
     incumbent_us: float | None = None
     full: bool = False
     rivals: tuple[str, ...] = ()
+    against: Kernel | None = None
 
 
 @dataclass(frozen=True)
@@ -307,6 +308,7 @@ def _answer(request: Request, device: Device, limits: CandidateLimits, connectio
                 incumbent_us=request.incumbent_us,
                 full=request.full,
                 rivals=request.rivals,
+                against=request.against,
                 steps=limits.steps,
                 on_gate=entered,
             )

@@ -136,26 +136,34 @@ def fastest(times: Sequence[BaselineTimes]) -> tuple[str, tuple[Timing, ...]] | 
 
 
 def beside(
-    task: Task, device: Cuda, shape: Mapping[str, int], subject: Timeable, name: str
-) -> tuple[Measurement, Estimate | None]:
-    """Time a candidate by the full protocol of confirmation, interleaved with a vendor routine.
+    task: Task,
+    device: Cuda,
+    shape: Mapping[str, int],
+    subject: Timeable,
+    name: str,
+    others: Mapping[str, Timeable] | None = None,
+) -> tuple[Measurement, dict[str, Estimate]]:
+    """Time a candidate by the full protocol of confirmation, interleaved with a vendor routine and other kernels.
 
     Args:
-        task: what both compute.
+        task: what all compute.
         device: the card.
         shape: one of the task's.
         subject: the candidate at that shape.
         name: of a routine known to work here: one that breaks the card breaks it for the candidate too. "" for none.
+        others: further kernels at that shape, by name.
 
     Returns:
-        (its measurement, routine time / candidate time); None without a routine.
+        (its measurement, time / candidate time of each of the others by name).
 
     Raises:
-        TimingError: the candidate did not finish.
+        TimingError: the candidate or one of the others did not finish.
     """
-    if not name:
-        return device.beside((subject,), (), CONFIRM)[0], None
-    rival = maker(name, task, dense_case(task, shape, device))
-    own, theirs = device.beside((subject,), (rival,), CONFIRM)
-    pair = [np.array(each.samples_us).reshape(CONFIRM.blocks, -1) for each in (theirs, own)]
-    return own, ratio_estimate(pair[0], pair[1])
+    others = others or {}
+    rivals = [maker(name, task, dense_case(task, shape, device))] if name else []
+    own, *theirs = device.beside((subject, *others.values()), rivals, CONFIRM)
+    ratios = {}
+    for label, measured in zip((*others, *([name] if name else [])), theirs, strict=True):
+        pair = [np.array(each.samples_us).reshape(CONFIRM.blocks, -1) for each in (measured, own)]
+        ratios[label] = ratio_estimate(pair[0], pair[1])
+    return own, ratios

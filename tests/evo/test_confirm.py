@@ -119,3 +119,19 @@ def test_nobody_is_asked_twice() -> None:
     confirm.confirm(again, made.ranking()[:2])
     assert len(pool.calls) == calls
     assert again.confirmations == made.confirmations
+
+
+class CardPool(fakes.FakePool):
+    """Times what it confirms beside another kernel."""
+
+    def compare_with(self, task: object, kernel: object) -> None:  # noqa: ARG002
+        self.calls.append((f"beside {kernel.id}", -1))  # type: ignore[attr-defined]
+
+
+def test_a_pool_of_cards_confirms_beside_the_best_seed() -> None:
+    made = session(pool := CardPool(), 4)
+    seed = made.best_seed()
+    assert seed is not None
+    assert confirm.confirm_best(made)
+    assert pool.calls[0] == (f"beside {seed.candidate.kernel.id}", -1)
+    assert pool.count("confirm") == 2

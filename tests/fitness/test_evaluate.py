@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from fitness import evaluate
+from fitness import confirmation, evaluate
 from fitness.devices.device import Array, Checks, Execution, Inputs, Measurement, Program, Timeable, TimingError
 from fitness.evaluate import Prepared, judge, prepare
 from fitness.kernel import Kernel
@@ -315,9 +315,9 @@ def test_confirmation_on_a_card_wants_the_same_bits() -> None:
     outcome = evaluate._Evaluation(dense_kernel(), gemm_task(), steady, full=True, steps=1_000)
     outcome.seed = evaluate.FRESH_SEED
     assert outcome.prepare() is None
-    assert outcome.repeats() is None
-    assert steady.calls.count("run") == evaluate.REPEATS
+    assert outcome.on_card() is None
+    assert steady.calls.count("run") == confirmation.REPEATS
     outcome.device = NumpyDevice(clock="measured", runner=flickering)
-    found = outcome.repeats()
+    found = outcome.on_card()
     assert isinstance(found, WrongResult)
     assert found.findings[0].kind == "nondeterministic", found.findings

@@ -269,6 +269,17 @@ class Cuda:
         except (CudaError, HangError):
             self.spent = True
 
+    def sanitize(self, program: Program, inputs: Inputs) -> tuple[Finding, ...]:
+        """What compute-sanitizer's tools find in one run, in a process of its own; nobody else has the card meanwhile.
+
+        Raises:
+            ToolError: compute-sanitizer is missing or does not work here.
+        """
+        from fitness.devices.cuda.sanitizer import sanitize
+
+        with self._turn():
+            return sanitize(program, inputs, self._gpu)
+
     def profile(self, program: Program, inputs: Inputs) -> Profile:
         """Counters and the limiter sentence by Nsight Compute.
 
