@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from fitness.devices.simulator import tensor
+from fitness.devices.simulator import mma_layout
 from fitness.devices.simulator.emit_memory import address_parts, check_address, space_of
 from fitness.devices.simulator.faults import unsupported
 from fitness.devices.simulator.fragments import WMMA_BITS, wmma_fragment, wmma_mma
@@ -147,7 +147,7 @@ def _mma(writer: Writer, ins: Instruction) -> None:
     multiply.line, multiply.text = ins.line, ins.text
     try:
         multiply.rehearse(count)
-    except (tensor.UnsupportedShape, KeyError, IndexError, ValueError) as error:
+    except (mma_layout.UnsupportedShape, KeyError, IndexError, ValueError) as error:
         raise unsupported(f"`{ins.text}`", ins.line) from error
     accumulator = {"f32": "f32", "f64": "f64"}
     held = "f64" if a_type == "f64" else "b32"
@@ -183,7 +183,7 @@ def _wmma(writer: Writer, ins: Instruction) -> None:
     items = list(fragment.items) if isinstance(fragment, Vector) else [fragment]
     try:
         rows, columns = wmma_fragment(operand, shape, kind)
-    except (tensor.UnsupportedShape, KeyError, ValueError) as error:
+    except (mma_layout.UnsupportedShape, KeyError, ValueError) as error:
         raise unsupported(f"`{ins.text}`", ins.line) from error
     if rows.shape[1] != len(items) or len(ins.operands) != 3:
         raise unsupported(f"`{ins.text}`", ins.line)
@@ -232,7 +232,7 @@ def _wmma_multiply(writer: Writer, ins: Instruction, shape: str) -> None:
         zero = np.zeros((1, 32), dtype={"f32": np.float32, "f64": np.float64}.get(c_type, np.uint32))
         a_zero, b_zero = rehearsal[: count[0]], rehearsal[: count[1]]
         wmma_mma(shape, kind, c_type, d_type, a_zero, b_zero, [zero] * count[2], bits=bits)
-    except (tensor.UnsupportedShape, KeyError, ValueError, IndexError) as error:
+    except (mma_layout.UnsupportedShape, KeyError, ValueError, IndexError) as error:
         raise unsupported(f"`{ins.text}`", ins.line) from error
     held, floats = "f64" if wide else "b32", {"f32": "f32", "f64": "f64"}
     parts = [_fragment(writer, a, held, ins.line), _fragment(writer, b, held, ins.line)]

@@ -1,6 +1,6 @@
 """Instructions that move matrix fragments: `ldmatrix`, `stmatrix`, `movmatrix`, and `wmma` layouts.
 
-Registers of G warps have shape (G, 32), as in tensor.py. The memory itself is the engine's: these functions
+Registers of G warps have shape (G, 32), as in mma_values.py. The memory itself is the engine's: these functions
 say which row goes where, as index maps.
 """
 
@@ -13,16 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fitness.devices.simulator.tensor import (
-    LANES,
-    UnsupportedShape,
-    _multiply,
-    a_fragment,
-    b_fragment,
-    c_fragment,
-    decode,
-    fused,
-)
+from fitness.devices.simulator.mma_layout import LANES, UnsupportedShape, a_fragment, b_fragment, c_fragment
+from fitness.devices.simulator.mma_values import decode, fused, multiplied
 
 Array = NDArray[Any]
 
@@ -251,7 +243,7 @@ def wmma_mma(
         raise UnsupportedShape(f"wmma of {multiplicand_type} with sums of {c_type}")
     left = _matrix("a", shape, multiplicand_type, a)
     right = _matrix("b", shape, multiplicand_type, b)
-    multiply = fused if multiplicand_type == "f64" else _differing if bits == "xor" else _multiply
+    multiply = fused if multiplicand_type == "f64" else _differing if bits == "xor" else multiplied
     tile = multiply(left, right, _matrix("c", shape, c_type, c))
     rows, columns = wmma_fragment("d", shape, d_type)
     flat = tile.reshape(tile.shape[0], -1)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fitness.devices.simulator import tensor
+from fitness.devices.simulator import mma_layout, mma_sparse, tensor
 from fitness.devices.simulator.lanes import Context, Value
 
 Array = NDArray[Any]
@@ -53,7 +53,7 @@ class Multiply:
         c = np.zeros((1, 32), dtype=np.float32) if self.types[2] == "f32" else zero
         metadata = np.full((1, 32), 0x44444444, dtype=np.uint32)
         if self.half and (self.sparse or counts[2] != 2):
-            raise tensor.UnsupportedShape(f"mma {self.shape}, its upper half")
+            raise mma_layout.UnsupportedShape(f"mma {self.shape}, its upper half")
         self._multiply([zero] * counts[0], [zero] * counts[1], [c] * counts[2], metadata)
 
     def _multiply(
@@ -66,7 +66,7 @@ class Multiply:
             result = tensor.mma_bits(self.shape, self.bits, a, b, c)
             return result[:2] if self.half else result
         if self.sparse:
-            return tensor.mma_sp(
+            return mma_sparse.mma_sp(
                 self.shape,
                 a_type,
                 b_type,
@@ -100,7 +100,7 @@ class Multiply:
         """Metadata out of order or with equal indices is undefined behaviour: a warning, results are kept."""
         if machine.findings.knows("invalid_metadata", self.line):
             return
-        good = tensor.metadata_ordered(self.shape, self.types[0], metadata, self.selector)
+        good = mma_sparse.metadata_ordered(self.shape, self.types[0], metadata, self.selector)
         if not good.all():
             lane = context.lanes[32 * int(np.argmin(good))]
             machine.findings.add(
@@ -142,21 +142,21 @@ class Multiply:
 
         a, b, c = masks(marks[0]), masks(marks[1]), masks(marks[2])
         k = int(self.shape.rsplit("k", 1)[1])
-        bits = tensor.TYPES[self.types[0]].bits
+        bits = mma_layout.TYPES[self.types[0]].bits
         if self.half:
             return self._taints_of_half(context, (a, b, c))
         bad_rows = np.zeros((groups, 16), dtype=bool)
         bad_columns = np.zeros((groups, 8), dtype=bool)
         if a is not None:
-            rows, _ = tensor.a_fragment(k // 2 if self.sparse else k, bits)
+            rows, _ = mma_layout.a_fragment(k // 2 if self.sparse else k, bits)
             _spread(bad_rows, a, rows)
         if self.sparse and (metadata := masks(marks[3])) is not None:
             bad_rows |= np.asarray(metadata.any(axis=(1, 2)))[:, None]
         if b is not None:
-            _, columns = tensor.b_fragment(k, bits)
+            _, columns = mma_layout.b_fragment(k, bits)
             _spread(bad_columns, b, columns)
         d_bits = 16 if self.types[3] == "f16" else 32
-        rows, columns = tensor.c_fragment(d_bits)
+        rows, columns = mma_layout.c_fragment(d_bits)
         tainted: Array = np.asarray(bad_rows[:, rows[..., 0]] | bad_columns[:, columns].any(axis=-1))
         if c is not None and c.shape[-1] == count:
             tainted |= c
@@ -166,7 +166,7 @@ class Multiply:
 
 
 def _above_zeros(a: Sequence[Array], c: Sequence[Array]) -> tuple[list[Array], list[Array]]:
-    """Registers of A and C of a shape of 8 rows as those of one of 16 (tensor.py: register 2q + h has row g + 8h)."""
+    """Registers of A and C of a shape of 8 rows as those of one of 16, whose register 2q + h has row g + 8h."""
     blank = np.zeros_like(a[0])
     return [r for register in a for r in (register, blank)], [*c, *(np.zeros_like(c[0]) for _ in c)]
 

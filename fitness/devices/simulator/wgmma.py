@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fitness.devices.simulator import tensor
+from fitness.devices.simulator import mma_layout, mma_sparse, mma_values
 from fitness.devices.simulator.faults import Stop, finding, unsupported
 from fitness.devices.simulator.lanes import WARP, WARPGROUP, Chunk, Context, Value
 from fitness.devices.simulator.memory import Memory
@@ -67,7 +67,7 @@ class Multiplication:
 @functools.cache
 def _a_index(k: int, bits: int) -> Array:
     """Place in a warp's (32, registers, elements) fragment of each element of its 16 x k of A."""
-    return tensor._gather_map("a", k, bits)
+    return mma_layout.gather_map("a", k, bits)
 
 
 class Wgmma:
@@ -197,10 +197,10 @@ class Wgmma:
 
     def _sparse(self, context: Context, what: Multiplication, left: Array, right: Array, metadata: Value) -> Array:
         """Product of stored values with the rows of B that their indices choose."""
-        kind = tensor.TYPES[what.a_type]
-        layout = tensor.sparse_metadata(what.k, kind.bits)
+        kind = mma_layout.TYPES[what.a_type]
+        layout = mma_sparse.sparse_metadata(what.k, kind.bits)
         words = np.broadcast_to(metadata, context.n).reshape(-1, WARP)
-        index = tensor._indices(layout, words, what.selector)
+        index = mma_sparse.indices(layout, words, what.selector)
         if self.memory.track and not self.memory.findings.knows("invalid_metadata", what.site.line):
             same = (index[:, 0::2] == index[:, 1::2]).any(axis=1)
             if same.any():
@@ -229,12 +229,12 @@ class Wgmma:
         if what.shared:
             values, bad = self._shared(context, what, a[0], ROWS, what.stored, what.a_type, k_major=not what.trans_a)
             return values, None if bad is None else np.asarray(bad.any(axis=2))
-        kind = tensor.TYPES[what.a_type]
+        kind = mma_layout.TYPES[what.a_type]
         registers = [np.broadcast_to(r, context.n).reshape(-1, WARP) for r in a]
-        values = tensor._decoded(kind, registers, _a_index(what.stored, kind.bits))
+        values = mma_values.decoded(kind, registers, _a_index(what.stored, kind.bits))
         bad_rows = None
         if self.memory.track and any(m is not False for m in marks):
-            rows, _ = tensor.a_fragment(what.stored, kind.bits)
+            rows, _ = mma_layout.a_fragment(what.stored, kind.bits)
             bad_rows = np.zeros((context.n // WARP, 16), dtype=bool)
             for place, mark in enumerate(marks):
                 warp, lane = np.nonzero(np.broadcast_to(mark, context.n).reshape(-1, WARP))
@@ -258,7 +258,7 @@ class Wgmma:
             raise Stop("fault", finding("wgmma", message, what.site.line))
         chosen, which = np.unique(given[:, 0], return_inverse=True)
         window = self.memory.windows["shared"]
-        width = tensor.TYPES[element].bits // 8
+        width = mma_layout.TYPES[element].bits // 8
         base = context.slot[::WARPGROUP] * window.stride
         values = np.empty((base.size, rows, columns))
         bad: Array | None = None
@@ -350,7 +350,7 @@ def _flag(value: Value, context: Context) -> NDArray[np.bool_]:
 def _decode(element: str, bits: Array) -> Array:
     if element == "tf32":  # the lower 13 bits are ignored
         return (bits & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)
-    return tensor.decode(element, bits)
+    return mma_values.decode(element, bits)
 
 
 def _gathered(what: Multiplication, d: tuple[Value, ...], groups: int) -> Array:

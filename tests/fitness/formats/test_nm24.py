@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fitness.devices.simulator.tensor import metadata_ordered, mma_sp
+from fitness.devices.simulator.mma_sparse import metadata_ordered, mma_sp
 from fitness.formats import FormatError, get_format
 from fitness.formats.nm24 import Nm24
 from fitness.formats.testing import FormatContract

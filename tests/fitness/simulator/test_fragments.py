@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fitness.devices.simulator import fragments, tensor
+from fitness.devices.simulator import fragments, mma_layout
 
 Array = NDArray[Any]
 
@@ -96,5 +96,5 @@ def test_wmma_multiplies(shape: str, c_type: str, d_type: str) -> None:
 
 
 def test_unknown_wmma_shape_is_refused() -> None:
-    with pytest.raises(tensor.UnsupportedShape):
+    with pytest.raises(mma_layout.UnsupportedShape):
         fragments.wmma_fragment("a", "m8n8k4", "f16")

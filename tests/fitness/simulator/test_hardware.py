@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fitness.devices.simulator import tensor
+from fitness.devices.simulator import mma_sparse, tensor
 from fitness.devices.simulator.arithmetic import instruction
 
 Array = NDArray[Any]
@@ -58,7 +58,9 @@ def test_tensor_instruction(row: int) -> None:
     if selector is None:
         got = tensor.mma(shape, a_type, b_type, c_type, a, b, c, saturate=saturate)
     else:
-        got = tensor.mma_sp(shape, a_type, b_type, c_type, a, b, c, RECORDED["metadata"], selector, saturate=saturate)
+        got = mma_sparse.mma_sp(
+            shape, a_type, b_type, c_type, a, b, c, RECORDED["metadata"], selector, saturate=saturate
+        )
     for mine, theirs in zip(got, want, strict=True):
         if c_type == "f32":
             np.testing.assert_allclose(mine, np.ascontiguousarray(theirs).view(np.float32), rtol=0, atol=4e-6)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fitness.devices.simulator import tensor
+from fitness.devices.simulator import mma_layout, mma_sparse, tensor
 
 Array = NDArray[Any]
 
@@ -67,17 +67,17 @@ def isa_b_16832_f16(lane: int, i: int) -> tuple[int, int]:
 @pytest.mark.parametrize(
     ("layout", "formula", "count"),
     [
-        (tensor.a_fragment(16, 16), isa_a_16816, 8),
-        (tensor.b_fragment(16, 16), isa_b_16816, 4),
-        (tensor.a_fragment(8, 16), isa_a_1688, 4),
-        (tensor.b_fragment(8, 16), isa_b_1688, 2),
-        (tensor.a_fragment(8, 32), isa_a_1688_tf32, 4),
-        (tensor.b_fragment(8, 32), isa_b_1688_tf32, 2),
-        (tensor.a_fragment(32, 8), isa_a_16832_s8, 16),
-        (tensor.b_fragment(32, 8), isa_b_16832_s8, 8),
-        (tensor.b_fragment(32, 16), isa_b_16832_f16, 8),
-        (tensor.c_fragment(32), isa_c, 4),
-        (tensor.c_fragment(16), isa_c, 4),
+        (mma_layout.a_fragment(16, 16), isa_a_16816, 8),
+        (mma_layout.b_fragment(16, 16), isa_b_16816, 4),
+        (mma_layout.a_fragment(8, 16), isa_a_1688, 4),
+        (mma_layout.b_fragment(8, 16), isa_b_1688, 2),
+        (mma_layout.a_fragment(8, 32), isa_a_1688_tf32, 4),
+        (mma_layout.b_fragment(8, 32), isa_b_1688_tf32, 2),
+        (mma_layout.a_fragment(32, 8), isa_a_16832_s8, 16),
+        (mma_layout.b_fragment(32, 8), isa_b_16832_s8, 8),
+        (mma_layout.b_fragment(32, 16), isa_b_16832_f16, 8),
+        (mma_layout.c_fragment(32), isa_c, 4),
+        (mma_layout.c_fragment(16), isa_c, 4),
     ],
 )
 def test_fragment_layout_is_the_isas(layout: tuple[Array, Array], formula: Any, count: int) -> None:
@@ -114,7 +114,7 @@ def deal(matrices: Array, layout: tuple[Array, Array]) -> list[Array]:
 def collect(registers: tuple[Array, ...], kind: str) -> Array:
     """Registers of D -> (G, 16, 8)."""
     bits = 16 if kind == "f16" else 32
-    rows, columns = tensor.c_fragment(bits)
+    rows, columns = mma_layout.c_fragment(bits)
     words = np.stack([np.ascontiguousarray(r) for r in registers], axis=-1)
     elements = words.view(_NUMPY[kind]).reshape(words.shape[0], 32, len(registers), 32 // bits)
     out = np.empty((words.shape[0], 16, 8), dtype=_NUMPY[kind])
@@ -123,7 +123,7 @@ def collect(registers: tuple[Array, ...], kind: str) -> Array:
 
 
 def c_registers(c: Array, kind: str) -> list[Array]:
-    registers = deal(c, tensor.c_fragment(16 if kind == "f16" else 32))
+    registers = deal(c, mma_layout.c_fragment(16 if kind == "f16" else 32))
     return [r.view(np.float32) for r in registers] if kind == "f32" else registers
 
 
@@ -159,14 +159,14 @@ def test_mma_multiplies(shape: str, a_type: str, b_type: str, c_type: str) -> No
     k = int(shape.split("k")[1])
     a, b = draw(rng, a_type, (3, 16, k)), draw(rng, b_type, (3, k, 8))
     c = rng.integers(-99, 99, (3, 16, 8)).astype(_NUMPY[c_type])
-    bits_a, bits_b = tensor.TYPES[a_type].bits, tensor.TYPES[b_type].bits
+    bits_a, bits_b = mma_layout.TYPES[a_type].bits, mma_layout.TYPES[b_type].bits
     d = tensor.mma(
         shape,
         a_type,
         b_type,
         c_type,
-        deal(a, tensor.a_fragment(k, bits_a)),
-        deal(b, tensor.b_fragment(k, bits_b)),
+        deal(a, mma_layout.a_fragment(k, bits_a)),
+        deal(b, mma_layout.b_fragment(k, bits_b)),
         c_registers(c, c_type),
     )
     want = np.einsum("gmk,gkn->gmn", a.astype(np.float64), b.astype(np.float64)) + c.astype(np.float64)
@@ -183,8 +183,8 @@ def test_f32_accumulation_rounds_once() -> None:
         "f16",
         "f16",
         "f32",
-        deal(a, tensor.a_fragment(16, 16)),
-        deal(b, tensor.b_fragment(16, 16)),
+        deal(a, mma_layout.a_fragment(16, 16)),
+        deal(b, mma_layout.b_fragment(16, 16)),
         c_registers(c, "f32"),
     )
     assert (collect(d, "f32") == np.float32(1 + 2.0**-22)).all()
@@ -194,7 +194,7 @@ def test_integer_accumulators_wrap_or_saturate() -> None:
     a = np.full((1, 16, 32), 127, np.int8)
     b = np.full((1, 32, 8), 127, np.int8)
     c = np.full((1, 16, 8), 2**31 - 1, np.int32)
-    fragments = (deal(a, tensor.a_fragment(32, 8)), deal(b, tensor.b_fragment(32, 8)), c_registers(c, "s32"))
+    fragments = (deal(a, mma_layout.a_fragment(32, 8)), deal(b, mma_layout.b_fragment(32, 8)), c_registers(c, "s32"))
     wrapped = collect(tensor.mma("m16n8k32", "s8", "s8", "s32", *fragments), "s32")
     clamped = collect(tensor.mma("m16n8k32", "s8", "s8", "s32", *fragments, saturate=True), "s32")
     assert (wrapped == np.int32(-(2**31) + 32 * 127 * 127 - 1)).all()
@@ -211,8 +211,8 @@ def test_nan_and_infinity_propagate() -> None:
         "f16",
         "f16",
         "f32",
-        deal(a, tensor.a_fragment(16, 16)),
-        deal(b, tensor.b_fragment(16, 16)),
+        deal(a, mma_layout.a_fragment(16, 16)),
+        deal(b, mma_layout.b_fragment(16, 16)),
         c_registers(c, "f32"),
     )
     got = collect(d, "f32")[0]
@@ -277,25 +277,25 @@ SPARSE = [
 @pytest.mark.parametrize(("shape", "kind", "c_type", "selector"), SPARSE)
 def test_sparse_mma_multiplies_the_expanded_matrix(shape: str, kind: str, c_type: str, selector: int) -> None:
     rng = np.random.default_rng(7)
-    k, bits = int(shape.split("k")[1]), tensor.TYPES[kind].bits
+    k, bits = int(shape.split("k")[1]), mma_layout.TYPES[kind].bits
     dense, stored, index = random_sparse(rng, kind, 2, k)
     b = draw(rng, kind, (2, k, 8))
     c = rng.integers(-99, 99, (2, 16, 8)).astype(_NUMPY[c_type])
     metadata = isa_metadata(index, k, bits, selector, rng)
-    d = tensor.mma_sp(
+    d = mma_sparse.mma_sp(
         shape,
         kind,
         kind,
         c_type,
-        deal(stored, tensor.a_fragment(k // 2, bits)),
-        deal(b, tensor.b_fragment(k, bits)),
+        deal(stored, mma_layout.a_fragment(k // 2, bits)),
+        deal(b, mma_layout.b_fragment(k, bits)),
         c_registers(c, c_type),
         metadata,
         selector,
     )
     want = np.einsum("gmk,gkn->gmn", dense.astype(np.float64), b.astype(np.float64)) + c.astype(np.float64)
     np.testing.assert_array_equal(collect(d, c_type), want.astype(_NUMPY[c_type]))
-    assert tensor.metadata_ordered(shape, kind, metadata, selector).all()
+    assert mma_sparse.metadata_ordered(shape, kind, metadata, selector).all()
 
 
 def test_sparse_mma_skips_infinity_where_nothing_is_stored() -> None:
@@ -304,13 +304,13 @@ def test_sparse_mma_skips_infinity_where_nothing_is_stored() -> None:
     _, stored, index = random_sparse(rng, "f16", 2, 32)
     b = draw(rng, "f16", (2, 32, 8))
     b[0, 5, 3], b[0, 17, 6], b[1, 30, 0] = np.inf, np.nan, -np.inf
-    d = tensor.mma_sp(
+    d = mma_sparse.mma_sp(
         "m16n8k32",
         "f16",
         "f16",
         "f32",
-        deal(stored, tensor.a_fragment(16, 16)),
-        deal(b, tensor.b_fragment(32, 16)),
+        deal(stored, mma_layout.a_fragment(16, 16)),
+        deal(b, mma_layout.b_fragment(32, 16)),
         c_registers(np.zeros((2, 16, 8), np.float32), "f32"),
         isa_metadata(index, 32, 16, 0, rng),
         0,
@@ -327,10 +327,10 @@ def test_sparse_mma_skips_infinity_where_nothing_is_stored() -> None:
 
 def test_unordered_metadata_is_seen() -> None:
     metadata = np.full((2, 32), 0x44444444, np.uint32)  # indices (0, 1) everywhere
-    assert tensor.metadata_ordered("m16n8k32", "f16", metadata, 0).all()
+    assert mma_sparse.metadata_ordered("m16n8k32", "f16", metadata, 0).all()
     metadata[1, 4] ^= np.uint32(0x5)  # row 1, first group: (1, 0)
-    np.testing.assert_array_equal(tensor.metadata_ordered("m16n8k32", "f16", metadata, 0), [True, False])
-    np.testing.assert_array_equal(tensor.metadata_ordered("m16n8k32", "f16", metadata, 1), [True, True])
+    np.testing.assert_array_equal(mma_sparse.metadata_ordered("m16n8k32", "f16", metadata, 0), [True, False])
+    np.testing.assert_array_equal(mma_sparse.metadata_ordered("m16n8k32", "f16", metadata, 1), [True, True])
 
 
 @pytest.mark.parametrize(
@@ -338,10 +338,10 @@ def test_unordered_metadata_is_seen() -> None:
     [("m16n8k16", "f16", "bf16"), ("m16n8k64", "f16", "f16"), ("m8n8k4", "f16", "f16"), ("m16n8k16", "s8", "f16")],
 )
 def test_unknown_shapes_are_refused(shape: str, a_type: str, b_type: str) -> None:
-    with pytest.raises(tensor.UnsupportedShape):
+    with pytest.raises(mma_layout.UnsupportedShape):
         tensor.mma(shape, a_type, b_type, "f32", [], [], [])
 
 
 def test_selector_out_of_range_is_refused() -> None:
-    with pytest.raises(tensor.UnsupportedShape, match="selector"):
-        tensor.mma_sp("m16n8k32", "f16", "f16", "f32", [], [], [], np.zeros((1, 32), np.uint32), 2)
+    with pytest.raises(mma_layout.UnsupportedShape, match="selector"):
+        mma_sparse.mma_sp("m16n8k32", "f16", "f16", "f32", [], [], [], np.zeros((1, 32), np.uint32), 2)
