@@ -1,7 +1,7 @@
 """`wgmma` at run time: warpgroup-wide products of matrices in shared memory and registers.
 
 Products and sums are formed in float64 and rounded once per instruction to the accumulator type, as in
-tensor.py. A result is there at once, but its registers count as unready until `wgmma.wait_group`: their taint is
+mma_values.py. A result is there at once, but its registers count as unready until `wgmma.wait_group`: their taint is
 a code, twice the wgmma-group of the warp (counted from 1) plus one where the value is uninitialised as well.
 """
 

@@ -14,7 +14,7 @@ from fitness.devices.simulator import mma_layout, mma_sparse, tensor
 Array = NDArray[Any]
 
 
-# The ISA's formulas for element i of a lane's fragment, as printed (not the general rule tensor.py uses).
+# The ISA's formulas for element i of a lane's fragment, as printed (not the general rule mma_layout.py uses).
 def isa_a_16816(lane: int, i: int) -> tuple[int, int]:
     group, t = lane >> 2, lane % 4
     row = group if 0 <= i < 2 or 4 <= i < 6 else group + 8
