@@ -15,6 +15,7 @@ from evo import confirm, resuming, starting
 from evo.archive import Archive, Entry, facts
 from evo.archive.lock import run_lock
 from evo.budget import Budget
+from evo.ending import ErrorsToArchive
 from evo.errors import ArchiveError, BaselineError, EvoError
 from evo.evaluator import Evaluator, VendorTimes
 from evo.experiment import Experiment
@@ -102,7 +103,7 @@ def run_experiment(
     else:
         begin = starting.resumed if resume else starting.new
         start = begin(experiment, archive, pool.device, seedless=connection is not None)
-    with run_lock(archive.path, start.record.id), terminable():
+    with run_lock(archive.path, start.record.id), terminable(), ErrorsToArchive(archive, start.record.id):
         earlier_s = resuming.earlier_s(archive, start.record.id)
         limits = experiment.budget if replay is None else experiment.budget.model_copy(update={"minutes": None})
         scope = shared.scope(experiment, pool.device) if shared is not None else None
@@ -161,8 +162,8 @@ class _Run:
             session.observer.on_start(self._info())
             try:
                 status, reason = self._search_and_confirm()
-            except KeyboardInterrupt:
-                status, reason = "interrupted", "interrupted; continue with --resume"
+            except KeyboardInterrupt as signal:
+                status, reason = "interrupted", f"by {str(signal) or 'Ctrl-C'}; continue with --resume"
             session.archive.add_event(session.run_id, "end", {"status": status, "reason": reason})
         finally:
             with contextlib.suppress(ArchiveError):  # the error that ended the run is the one to show

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from pathlib import Path
 
+from evo import ending
 from evo.archive import Archive, facts
 from evo.archive.lock import is_under_way
 from evo.errors import EvoError, RefError
@@ -52,11 +53,13 @@ def lines(archive: Archive, run_id: str) -> list[str]:
             f"best {time_text(best.time_us)} {lineage.run.clock} (#{best.n}, {best.plan.operator}){speedup}{confirmed}"
         )
     generation = row["generation"] if row["generation"] is not None else "none"
+    reason, _ = ending.how(archive, lineage.run)
     return [
         f"{run_id}: {status(archive.path, run_id, row['status'])}, generation {generation}",
         f"candidates {row['candidates']}, judged {row['judged']}, valid {row['valid']}, "
         f"duplicates {row['duplicates']}, refused {row['refused']}",
         text,
+        *([f"ended: {reason}"] if reason else []),
     ]
 
 

@@ -103,7 +103,11 @@ def _connect_writable(path: Path) -> sqlite3.Connection:
     path.parent.mkdir(parents=True, exist_ok=True)
     for place in (path.parent, path) if path.exists() else (path.parent,):
         if not os.access(place, os.W_OK):  # said now, not after the first evaluations
-            raise ArchiveError(f"archive {path}: {place} cannot be written", "give a writable place with --archive")
+            what = f"the folder {place.resolve()} is" if place != path else "it is"
+            raise ArchiveError(
+                f"archive {path} cannot be written: {what} read-only for this user",
+                "give a writable place with --archive",
+            )
     connection = sqlite3.connect(path.resolve().as_uri(), uri=True, timeout=BUSY_S)  # URIs for `attach` as well
     connection.execute("PRAGMA synchronous=NORMAL")  # WAL: a killed process loses nothing, a power cut the last commits
     return connection

@@ -179,7 +179,8 @@ def vacuum(archive: Archive) -> tuple[int, int]:
 def promote(source: Archive, run_ids: list[str], target: Path) -> Merged:
     """Add verified runs to a library of experience: one small file that can lie in a read-only folder.
 
-    Where the run was archived (`[archive] path`) is not copied.
+    Where the run was archived (`[archive] path`) is not copied, nor are errors that ended one of its sessions: their
+    tracebacks name places of that machine.
 
     Raises:
         ArchiveError: a run has no confirmed candidate, or a file cannot be read or written.
@@ -195,6 +196,7 @@ def promote(source: Archive, run_ids: list[str], target: Path) -> Merged:
                 " where json_extract(experiment, '$.archive.path') is not null",
                 [_WORKING_PATH],
             )
+            library.database.execute("delete from events where kind = 'error'")
         vacuum(library)
         with connection.guarded(target):
             mode = library.database.execute("pragma journal_mode=delete").fetchone()[0]

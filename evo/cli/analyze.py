@@ -154,8 +154,10 @@ def _print(batch: Batch, results: list[Result], *, details: bool) -> None:
 def _draw(results: list[Result], folder: Path, formats: tuple[str, ...]) -> list[Path]:
     from evo.analysis.pictures import picture_names, picture_of
     from evo.plots.picture import save
+    from evo.writing import writing
 
     written: list[Path] = []
-    for result, name in zip(results, picture_names(results), strict=True):
-        written += save(picture_of(result), folder, name, formats)
+    with writing(folder, "say where to draw with --picture"):
+        for result, name in zip(results, picture_names(results), strict=True):
+            written += save(picture_of(result), folder, name, formats)
     return written

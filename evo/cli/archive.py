@@ -173,10 +173,12 @@ def export(
 
     from evo.cli.exporting import export_tables
     from evo.lineage import resolve
+    from evo.writing import writing
 
     with open_for_reading(archive, refs[0] if refs else None) as opened:
         ids = [resolve(opened, ref).run.id for ref in refs] or [run.id for run in opened.runs()]
-        counts = export_tables(opened, list(dict.fromkeys(ids)), out, kind, with_sources=with_sources)
+        with writing(out):
+            counts = export_tables(opened, list(dict.fromkeys(ids)), out, kind, with_sources=with_sources)
     if as_json:
         click.echo(json.dumps({"folder": str(out), "rows": counts}))
     else:

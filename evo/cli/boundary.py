@@ -2,21 +2,27 @@
 
 Exit codes: 0 done, 1 an error with one line on stderr, 2 wrong usage of a command, 3 paused to ask a person,
 130 interrupted.
-A traceback is only ever a bug of evo.
+A traceback is only ever a bug of evo; with EVO_TRACEBACK=1 in the environment the others show theirs too.
 """
 
 from __future__ import annotations
 
 import errno
+import os
 import sqlite3
+import traceback
 from typing import Any
 
 import click
 
 from evo.errors import EvoError, ExperimentError
+from evo.writing import why
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it (128 + SIGINT)."""
+
+TRACEBACK = "EVO_TRACEBACK"
+"""Variable of the environment: where it is set, an error that ends in one line shows its traceback before it."""
 
 PAUSED = 3
 """Exit code of a run that waits for a person."""
@@ -34,6 +40,7 @@ _DISK = {
     errno.ENAMETOOLONG: ("the name is too long", "choose a shorter one"),
 }
 
+_UNKNOWN = f"the system says so; {TRACEBACK}=1 in the environment shows where"
 
 _WRITTEN_FOR_USERS = {
     "evo.pool:PoolError",
@@ -69,10 +76,12 @@ class Command(click.Command):
         except KeyboardInterrupt:
             click.echo("evo: interrupted; what was judged is in the archive", err=True)
             ctx.exit(INTERRUPTED)
-        except (EvoError, ValueError, OSError, RuntimeError, sqlite3.Error) as error:
+        except (EvoError, ValueError, OSError, RuntimeError, MemoryError, sqlite3.Error) as error:
             text = explain(error)
             if text is None:
                 raise
+            if os.environ.get(TRACEBACK):
+                click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
             raise UserError(text) from error
 
 
@@ -88,10 +97,14 @@ def explain(error: Exception) -> str | None:
         return "\n".join(error.lines)
     if isinstance(error, EvoError) or _speaks_for_itself(error):
         return str(error)
-    if isinstance(error, OSError) and error.errno in _DISK:
-        what, fix = _DISK[error.errno]
-        where = f"{error.filename}: " if error.filename else ""
-        return f"{where}{what}; {fix}"
+    if isinstance(error, MemoryError):
+        return "out of memory; close other programs, or do it in smaller parts"
+    if isinstance(error, BrokenPipeError):  # of a pager that was closed: click ends quietly
+        return None
+    if isinstance(error, OSError):
+        what, fix = _DISK.get(error.errno or 0, (why(error), _UNKNOWN))
+        where = f"{error.filename}: " if error.filename is not None else ""
+        return " ".join(f"{where}{what}; {fix}".split())
     if isinstance(error, sqlite3.OperationalError) and "full" in str(error):
         what, fix = _DISK[errno.ENOSPC]
         return f"archive: {what}; {fix}"

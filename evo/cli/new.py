@@ -9,6 +9,7 @@ import click
 
 from evo.cli.boundary import Command
 from evo.errors import EvoError
+from evo.writing import whole, writing
 
 _TEMPLATE = Path(__file__).with_name("template.toml")
 
@@ -28,19 +29,10 @@ def new(name: str, force: bool) -> None:
     Experiment.from_dict(tomllib.loads(template) | {"name": path.stem}, where=str(path))  # refuses a bad name
     if path.exists() and not force:
         raise EvoError(f"{path} is already there", "choose another name, or overwrite it with --force")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    _write(path, template.replace("NAME", path.stem))
+    with writing(path, "choose a place you may write to"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with whole(path) as unfinished:
+            unfinished.write_text(template.replace("NAME", path.stem), encoding="utf-8")
     click.echo(f"wrote {path}")
     click.echo(f"next: evo run {path} --dry-run    (shapes, seeds, baseline and headroom; spends nothing)")
     click.echo(f"      evo run {path}")
-
-
-def _write(path: Path, text: str) -> None:
-    """The whole file or, on a full disk, what was there before."""
-    unfinished = path.with_name(f".{path.name}.new")
-    try:
-        unfinished.write_text(text, encoding="utf-8")
-        unfinished.replace(path)
-    except OSError:
-        unfinished.unlink(missing_ok=True)
-        raise

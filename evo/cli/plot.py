@@ -84,6 +84,7 @@ def plot(
 
     from evo.lineage import resolve
     from evo.report.folder import run_folder
+    from evo.writing import writing
 
     refs = refs or ("best",)
     if kind == "all" and name is not None:
@@ -92,12 +93,13 @@ def plot(
         runs = list({found.run.id: found.run for found in (resolve(opened, ref) for ref in refs)}.values())
         beside = WORKING_ARCHIVE if opened.path in SHIPPED_ARCHIVES else opened.path
         folder = out or run_folder(beside, runs[0].id)
-        if kind == "all":
-            written = _all(opened, runs, folder, formats or _FORMATS)
-        else:
-            written = _one(
-                opened, runs, kind, folder, name or ("plot" if kind == "speedup" else kind), formats or _FORMATS
-            )
+        with writing(folder):
+            if kind == "all":
+                written = _all(opened, runs, folder, formats or _FORMATS)
+            else:
+                written = _one(
+                    opened, runs, kind, folder, name or ("plot" if kind == "speedup" else kind), formats or _FORMATS
+                )
     if as_json:
         facts = {"run": runs[0].id} if len(runs) == 1 else {"runs": [run.id for run in runs]}
         click.echo(json.dumps({**facts, "files": [str(path) for path in written]}))

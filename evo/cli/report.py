@@ -35,14 +35,17 @@ def report(ref: str, archive: Path | None, out: Path | None, limit: int, as_json
     from evo.lineage import resolve
     from evo.report.folder import run_folder
     from evo.report.page import page
+    from evo.writing import whole, writing
 
     with open_for_reading(archive, ref) as opened:
         found = resolve(opened, ref)
         beside = WORKING_ARCHIVE if opened.path in SHIPPED_ARCHIVES else opened.path
         path = out or run_folder(beside, found.run.id) / "report.html"
-        text = page(opened, found.run, limit=limit)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            text = page(opened, found.run, limit=limit)
+            with whole(path) as unfinished:
+                unfinished.write_text(text, encoding="utf-8")
     if as_json:
         click.echo(json.dumps({"run": found.run.id, "file": str(path), "bytes": len(text.encode())}))
     else:

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from evo.writing import whole
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -99,10 +101,12 @@ def save(picture: Picture, folder: Path, name: str = "plot", formats: Sequence[s
         figure = figure_of(picture)
         for kind in formats:
             path = folder / f"{name}.{kind}"
-            figure.savefig(path, dpi=300, metadata=_METADATA[kind])
+            with whole(path) as unfinished:
+                figure.savefig(unfinished, format=kind, dpi=300, metadata=_METADATA[kind])
             written.append(path)
     path = folder / f"{name}.csv"
-    path.write_text(as_csv(picture.table()), encoding="utf-8")
+    with whole(path) as unfinished:
+        unfinished.write_text(as_csv(picture.table()), encoding="utf-8")
     return [*written, path]
 
 

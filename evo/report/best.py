@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from evo.writing import whole
 from fitness.compile import CompileError, compile_source
 from fitness.kernel import Kernel, KernelError, parse_kernel
 from fitness.task import Task
@@ -51,10 +52,12 @@ def write_best(kernel: Kernel, task: Task, arch: str, folder: Path, note: str) -
         RuntimeError: a kernel that was judged valid no longer compiles.
     """
     source_path, ptx_path = folder / "best.cu", folder / "best.ptx"
-    source_path.write_text(standalone_source(kernel, note, task.defines), encoding="utf-8")
+    with whole(source_path) as unfinished:
+        unfinished.write_text(standalone_source(kernel, note, task.defines), encoding="utf-8")
     defines = (*task.defines, *kernel.defines)
     compiled = compile_source(kernel.source, defines=defines, flags=kernel.header.options, arch=arch)
     if isinstance(compiled, CompileError):
         raise RuntimeError(f"the best kernel no longer compiles: {compiled.findings[0].message}")
-    ptx_path.write_text(compiled.ptx, encoding="utf-8")
+    with whole(ptx_path) as unfinished:
+        unfinished.write_text(compiled.ptx, encoding="utf-8")
     return [source_path, ptx_path]

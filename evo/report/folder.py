@@ -12,6 +12,7 @@ from evo.progress import time_text
 from evo.report.best import write_best
 from evo.report.history import history_of
 from evo.report.markdown import report
+from evo.writing import whole
 from fitness.task import Task
 
 
@@ -44,7 +45,8 @@ def write_run_folder(archive: Archive, summary: RunSummary) -> tuple[Path, list[
     if summary.baseline:
         written += save(history_of(archive, run), folder)
     path = folder / "report.md"
-    path.write_text(report(archive, run, summary, [file.name for file in written]), encoding="utf-8")
+    with whole(path) as unfinished:
+        unfinished.write_text(report(archive, run, summary, [file.name for file in written]), encoding="utf-8")
     return folder, [*written, path]
 
 

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from evo import ending
 from evo.archive import Archive, RunRecord
 from evo.llm.costs import costs_of, costs_table
 from evo.merit import fitness_us
@@ -55,7 +56,7 @@ def _head(run: RunRecord, summary: RunSummary) -> str:
     what = f"{task['op']}, W {pattern_text(task.get('pattern'))}, {task.get('dtype', 'float16')}"
     lines = [
         f"# Run {run.id}",
-        f"{what}, on the {run.device} of {run.gpu} ({run.arch}). It {summary.status}: {summary.reason}.",
+        f"{what}, on the {run.device} of {run.gpu} ({run.arch}). It {ending.sentence(summary.status, summary.reason)}.",
     ]
     if run.clock == "modelled":
         lines.append("**All times are modelled**: a cost model's word, good for ranking, no claim about a card.")

@@ -17,6 +17,7 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
+from evo import ending
 from evo.archive import Archive, RunRecord, facts
 from evo.errors import EvoError
 from evo.lineage import Lineage, Node, all_shares
@@ -112,10 +113,12 @@ def _facts(archive: Archive, run: RunRecord, lineage: Lineage, nodes: list[Node]
     total = sum(share.planned for share in operators)
     baselines = list(lineage.baselines)
     costs = facts.seconds(archive, run.id)
+    reason, traceback = ending.how(archive, run)
     return {
         "run": run,
         "title": title_of(run),
-        "status": _status(archive, run),
+        "status": f"The run {ending.sentence(run.status, reason)}.",
+        "traceback": traceback,
         "clock_note": _CLOCKS.get(run.clock, ""),
         "figures": _figures(lineage, best, total, sum(share.valid for share in operators)),
         "shapes": _shapes(archive, run, lineage, baselines, best),
@@ -132,12 +135,6 @@ def _facts(archive: Archive, run: RunRecord, lineage: Lineage, nodes: list[Node]
         "experiment": as_toml(run.experiment),
         "reproduce_note": _reproduce(run),
     }
-
-
-def _status(archive: Archive, run: RunRecord) -> str:
-    ends = archive.events(run.id, "end")
-    reason = f": {ends[-1].data.get('reason')}" if ends and run.status != "running" else ""
-    return f"The run {'is under way or was killed' if run.status == 'running' else run.status}{reason}."
 
 
 def _figures(lineage: Lineage, best: Node | None, total: int, valid: int) -> list[Figure]:

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from evo.cli import boundary
 from evo.cli.boundary import INTERRUPTED, Command, explain
 from evo.errors import ArchiveError, ExperimentError, Problem
+from evo.pool import PoolError
 from fitness.kernel import KernelError
 
 HEAVY = ("numpy", "scipy", "deap", "sqlite_utils", "matplotlib", "pydantic", "rich", "openai", "cuda", "jinja2")
@@ -30,6 +31,11 @@ def failing(error: BaseException) -> Command:
         (OSError(errno.ENOSPC, "No space left on device"), "evo: the disk is full"),
         (OSError(errno.EROFS, "Read-only file system", "runs"), "evo: runs: the folder is read-only"),
         (PermissionError(errno.EACCES, "Permission denied", "best.cu"), "evo: best.cu: permission denied"),
+        (OSError(errno.ENODEV, "No such device", "/x"), "evo: /x: no such device; the system says so; EVO_TRACEBACK=1"),
+        (OSError(errno.EMFILE, "Too many open files"), "evo: too many open files; the system"),
+        (OSError("a library\nsays this"), "evo: a library says this; the system"),
+        (TimeoutError(), "evo: TimeoutError; the system"),
+        (MemoryError(), "evo: out of memory; "),
     ],
 )
 def test_a_users_error_is_one_line(error: Exception, words: str) -> None:
@@ -37,6 +43,24 @@ def test_a_users_error_is_one_line(error: Exception, words: str) -> None:
     assert result.exit_code == 1
     assert result.output.startswith(words)
     assert len(result.output.splitlines()) == 1
+
+
+def test_the_traceback_of_a_users_error_is_shown_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(boundary.TRACEBACK, "1")
+    result = CliRunner().invoke(failing(PoolError("the disk is full", 'File "worker.py", line 7, in work')))
+    assert result.exit_code == 1
+    lines = result.output.splitlines()
+    assert lines[0].startswith("Traceback")
+    assert "in callback" in result.output
+    assert 'File "worker.py", line 7, in work' in lines
+    assert lines[-1] == "evo: the disk is full"
+
+
+def test_a_closed_pager_ends_it_quietly() -> None:
+    error = BrokenPipeError(errno.EPIPE, "Broken pipe")
+    assert explain(error) is None  # click's own end
+    result = CliRunner().invoke(failing(error))
+    assert (result.exit_code, result.output) == (1, "")
 
 
 def test_errors_written_for_users_exist_under_their_names() -> None:

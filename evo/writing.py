@@ -1,0 +1,49 @@
+"""Files for people: written whole or not at all; a place that cannot be written is said with what to do about it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from evo.errors import EvoError
+
+
+@contextlib.contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """A path beside `path` to write to. It takes its place when the block ends well, and is gone otherwise.
+
+    Raises:
+        OSError: it cannot take its place.
+    """
+    unfinished = path.with_name(f".{path.name}.new")
+    try:
+        yield unfinished
+        unfinished.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):  # what went wrong first is what to tell
+            unfinished.unlink(missing_ok=True)
+        raise
+
+
+@contextlib.contextmanager
+def writing(place: Path, fix: str = "say where to write with --out") -> Iterator[None]:
+    """Errors of the disk inside the block, in words about the place that was asked for.
+
+    Args:
+        place: the file or folder the user named, or the default.
+        fix: what to do about it.
+
+    Raises:
+        EvoError: `place` cannot be written.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise EvoError(f"{place} cannot be written ({why(error)})", fix) from error
+
+
+def why(error: OSError) -> str:
+    """What the system says of an error, without the file: "read-only file system"."""
+    text = error.strerror or str(error)
+    return f"{text[:1].lower()}{text[1:]}" if text else type(error).__name__
