@@ -31,6 +31,7 @@ from evo.observer import Observer, RunInfo, RunSummary, Silent, Stage, Status
 from evo.pause import AskedError, Pauses
 from evo.propose import load_operators, propose, shares
 from evo.search import INJECTED, Search, Settings
+from evo.seed_reasons import seed_name, seed_reason
 from evo.seeding import Seed, baseline_kernel, refusal, why_not
 from evo.session import Session
 from evo.sharing import Shared
@@ -286,7 +287,7 @@ class _Run:
         session = self._session
         if plan.operator == "seed":
             seed = self._start.seeds[plan.n]
-            return Candidate(plan, seed.kernel, resuming.seed_reason(seed))
+            return Candidate(plan, seed.kernel, seed_reason(seed))
         if plan.operator == INJECTED:
             return self._injections.make(plan)
         parents = [session.judged[n] for n in plan.parents]
@@ -312,7 +313,7 @@ class _Run:
             SeedError: a wrong seed, or none that is valid.
         """
         judged = [self._session.judged[n] for n in range(len(self._start.seeds)) if n in self._session.judged]
-        verdicts = [(resuming.seed_name(entry.candidate.reason), entry.outcome) for entry in judged]
+        verdicts = [(seed_name(entry.candidate.reason), entry.outcome) for entry in judged]
         refused = refusal(verdicts)
         if refused is not None:
             raise refused

@@ -8,22 +8,8 @@ from evo.archive import Archive, Refused, RunRecord
 from evo.errors import ExperimentError, ResumeError
 from evo.experiment import Experiment
 from evo.observer import SeedNote
+from evo.seed_reasons import seed_name
 from evo.seeding import Seed
-
-_SEED = "seed "
-"""Reasons of generation 0 are "seed NAME: what the kernel is about"."""
-
-
-def seed_reason(seed: Seed) -> str:
-    """The reason archived with a starting kernel."""
-    return f"{_SEED}{seed.name}: {seed.kernel.header.about}" if seed.kernel.header.about else _SEED + seed.name
-
-
-def seed_name(reason: str) -> str:
-    """The seed's name in a reason made by `seed_reason`."""
-    text = reason.removeprefix(_SEED)
-    return text.split(": ", 1)[0]
-
 
 def find(archive: Archive, experiment: Experiment, device: str, gpu: str) -> RunRecord:
     """The latest run of the experiment's name that can go on.

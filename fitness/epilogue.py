@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import erf
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
@@ -23,6 +22,8 @@ ARGUMENTS: Final = ("bias", "residual", "scale")
 
 
 def _gelu(v: Floats) -> Floats:
+    from scipy.special import erf  # a tenth of a second, which most commands need not spend
+
     result: Floats = 0.5 * v * (1.0 + erf(v / np.sqrt(2.0)))
     return result
 

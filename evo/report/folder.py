@@ -9,7 +9,6 @@ from evo.errors import EvoError
 from evo.observer import RunSummary
 from evo.plots import save
 from evo.progress import time_text
-from evo.report.best import write_best
 from evo.report.history import history_of
 from evo.report.markdown import report
 from evo.writing import whole
@@ -40,6 +39,8 @@ def write_run_folder(archive: Archive, summary: RunSummary) -> tuple[Path, list[
     folder.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
     if summary.best is not None:
+        from evo.report.best import write_best  # the compiler's module: not for `run_folder`, which plots ask for
+
         task = Task.from_spec(run.experiment["task"])
         written += write_best(summary.best.kernel, task, run.arch, folder, best_note(summary, run.gpu))
     if summary.baseline:

@@ -10,7 +10,7 @@ from evo import merit
 from evo.archive import Archive, RunRecord, facts
 from evo.errors import EvoError
 from evo.plots import History, SeedLine, summarise
-from evo.resuming import seed_name
+from evo.seed_reasons import seed_name
 
 
 def history_of(archive: Archive, run: RunRecord) -> History:

@@ -9,6 +9,7 @@ from evo import resuming
 from evo.archive import Archive, Refused, RunRecord
 from evo.errors import ResumeError
 from evo.observer import SeedNote
+from evo.seed_reasons import seed_reason
 from evo.seeding import Seed
 from mutations.operator import Candidate, Plan
 from tests.evo import fakes
@@ -62,7 +63,7 @@ def test_seeds_come_from_the_archive() -> None:
     assert resuming.archived_seeds(archive, run) == ((), ())
     seeds = [Seed("spmm/fast", fakes.kernel("fast")), Seed("a: b/x.cu", fakes.kernel("slow"))]
     entries: list[Candidate | Refused] = [
-        Candidate(Plan(n, 0, 0, "seed"), seed.kernel, resuming.seed_reason(seed)) for n, seed in enumerate(seeds)
+        Candidate(Plan(n, 0, 0, "seed"), seed.kernel, seed_reason(seed)) for n, seed in enumerate(seeds)
     ]
     entries.append(Candidate(Plan(2, 1, 0, "tune", (0,)), fakes.kernel(A=2), "A = 2"))
     archive.add_entries(run, entries)
