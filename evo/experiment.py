@@ -24,6 +24,7 @@ import mutations
 from evo.errors import ExperimentError, Problem
 from evo.llm.section import LlmSection, ModelChoice, PauseSection
 from fitness import gpu as gpus
+from fitness.compile import CompilerName
 
 if TYPE_CHECKING:
     from fitness.task import Task
@@ -40,10 +41,14 @@ class _Section(BaseModel):
 
 
 class DeviceSection(_Section):
-    """`[device]`: where candidates run. "auto" is resolved by the command, said aloud and recorded."""
+    """`[device]`: where candidates run. "auto" is resolved by the command, said aloud and recorded.
+
+    `compiler`: "nvrtc" works everywhere; "nvcc" is that of an installed CUDA toolkit, called through PyCUDA.
+    """
 
     kind: Literal["auto", "cuda", "simulator"] = "auto"
     gpu: str = "H200"
+    compiler: CompilerName = "nvrtc"
 
 
 class SearchSection(_Section):

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from evo.evaluator import never
 from evo.pool import CandidateLimits, DeviceSpec, Pool
 from fitness.baselines import VENDORS, fastest_names
+from fitness.compile import CompilerName
 from fitness.evaluate import Prepared
 from fitness.kernel import Kernel
 from fitness.outcome import Finding, Gate, Outcome, TimedOut, Unsupported
@@ -49,6 +50,7 @@ class GpuPool:
         workers: CPU worker processes.
         limits: what one candidate may take.
         per_card: worker processes of each card.
+        compiler: what candidates are compiled with.
     """
 
     def __init__(
@@ -59,10 +61,11 @@ class GpuPool:
         limits: CandidateLimits | None = None,
         *,
         per_card: int = PER_CARD,
+        compiler: CompilerName = "nvrtc",
     ) -> None:
-        self.device = DeviceSpec(CARD, gpu)
+        self.device = DeviceSpec(CARD, gpu, compiler=compiler)
         limits = limits or CandidateLimits()
-        self._ahead = Pool(DeviceSpec("simulator", gpu), workers, limits)
+        self._ahead = Pool(replace(self.device, kind="simulator"), workers, limits)
         self._locks = tempfile.TemporaryDirectory(prefix="evo-cards-")
         specs = [replace(self.device, visible=_visible(card), lock=f"{self._locks.name}/{card}") for card in cards]
         self._cards = tuple(Pool(spec, 1, limits) for spec in specs for _ in range(per_card))

@@ -1,7 +1,8 @@
 """Compiles a candidate with NVRTC: PTX, cubin, resources and diagnostics from one compilation, cached.
 
-Works on any machine: NVRTC comes from PyPI wheels and needs neither a driver nor a CUDA toolkit. A
-candidate sees its params as `-DNAME=VALUE`, the toolkit headers of the allow-list and our own in `include/`.
+Works on any machine: NVRTC comes from PyPI wheels and needs neither a driver nor a CUDA toolkit. Where one is
+installed, nvcc can be asked for instead. A candidate sees its params as `-DNAME=VALUE`, the toolkit headers of the
+allow-list and our own in `include/`.
 """
 
 from __future__ import annotations
@@ -12,12 +13,19 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
+from pathlib import Path
+from typing import Literal
 
-from fitness.compiler import cache, diagnostics, nvrtc, ptx
+from fitness.compiler import cache, diagnostics, nvcc, nvrtc, ptx
 from fitness.compiler.cubin import code_hash, module_bytes
 from fitness.compiler.includes import include_findings
 from fitness.devices.device import Compiled, Entry
 from fitness.outcome import Finding, Gate
+
+CompilerName = Literal["nvrtc", "nvcc"]
+"""What an experiment may name as `device.compiler`."""
+
+_INCLUDE = Path(str(resources.files("fitness").joinpath("include")))
 
 #: Module-level `__device__`/`__constant__` variables a candidate may have, bytes. Constant tables and the
 #: few words CUDA's own headers bring fit; a hidden copy of an operand does not.
@@ -38,12 +46,17 @@ class CompileError:
 @functools.cache
 def preludes() -> Mapping[str, str]:
     """Our own headers that every candidate may include: file name -> text."""
-    folder = resources.files("fitness").joinpath("include")
-    return {name: folder.joinpath(name).read_text(encoding="utf-8") for name in ("evo.cuh", "task.cuh", "wgmma.cuh")}
+    return {name: _INCLUDE.joinpath(name).read_text(encoding="utf-8") for name in ("evo.cuh", "task.cuh", "wgmma.cuh")}
 
 
 def compile_source(
-    source: str, *, defines: Sequence[str] = (), flags: Sequence[str] = (), arch: str = "sm_90a", use_cache: bool = True
+    source: str,
+    *,
+    defines: Sequence[str] = (),
+    flags: Sequence[str] = (),
+    arch: str = "sm_90a",
+    compiler: CompilerName = "nvrtc",
+    use_cache: bool = True,
 ) -> Compiled | CompileError:
     """Compile one candidate.
 
@@ -51,7 +64,8 @@ def compile_source(
         source: CUDA C++ device code; line numbers of findings and of `.loc` count from its first line.
         defines: macro definitions as options, "-DBM=64".
         flags: further compile options of the header's allow-list ("--use_fast_math").
-        arch: NVRTC target with machine code, "sm_90a".
+        arch: target with machine code, "sm_90a".
+        compiler: "nvrtc", or "nvcc" of an installed CUDA toolkit, through PyCUDA.
         use_cache: read and write the cache in `$EVO_CACHE`.
 
     Returns:
@@ -59,17 +73,17 @@ def compile_source(
         where the cache was damaged.
 
     Raises:
-        fitness.compiler.nvrtc.NvrtcError: NVRTC or the headers are missing or broken.
+        fitness.compiler.nvrtc.NvrtcError: the compiler or its headers are missing or broken.
         fitness.compiler.cache.CacheError: the cache folder cannot be read or written.
     """
     started = time.perf_counter()
     refused = include_findings(source, Gate.COMPILE)
     if refused:
         return CompileError(refused)
-    name = _key(source, defines, flags, arch)
+    name = _key(source, defines, flags, arch, compiler)
     held = cache.load(name) if use_cache else None
     if held is None or isinstance(held, cache.Damaged):
-        result = _build(source, (*defines, *flags), arch)
+        result = _build(source, (*defines, *flags), arch, compiler)
         if use_cache:
             cache.store(name, result)
     else:
@@ -87,22 +101,20 @@ def _damaged(entry: cache.Damaged) -> Finding:
     return Finding(Gate.COMPILE, DAMAGED_CACHE, message, None, hint, severity="note")
 
 
-def _key(source: str, defines: Sequence[str], flags: Sequence[str], arch: str) -> str:
+def _key(source: str, defines: Sequence[str], flags: Sequence[str], arch: str, compiler: CompilerName) -> str:
     prelude_hash = hashlib.sha256("\0".join(preludes().values()).encode()).hexdigest()
-    return cache.key(source, "\n".join(defines), "\n".join(flags), arch, nvrtc.version(), prelude_hash)
+    made_by = nvrtc.version() if compiler == "nvrtc" else f"nvcc {nvcc.version()}"
+    return cache.key(source, "\n".join(defines), "\n".join(flags), arch, made_by, prelude_hash)
 
 
-def _build(source: str, options: Sequence[str], arch: str) -> Compiled | tuple[Finding, ...]:
-    folder = nvrtc.include_folder()
-    fixed = (
-        f"-arch={arch}",
-        "-std=c++17",
-        "-lineinfo",
-        "--ptxas-options=-v",
-        f"-I{folder}",
-        f"-I{folder / 'cccl'}",
-    )
-    raw = nvrtc.build(source, (*fixed, *options), preludes())
+def _build(source: str, options: Sequence[str], arch: str, compiler: CompilerName) -> Compiled | tuple[Finding, ...]:
+    fixed = (f"-arch={arch}", "-std=c++17", "-lineinfo", "--ptxas-options=-v")
+    if compiler == "nvcc":
+        folder = nvcc.include_folder()
+        raw = nvcc.build(source, (*fixed, *options), _INCLUDE)
+    else:
+        folder = nvrtc.include_folder()
+        raw = nvrtc.build(source, (*fixed, f"-I{folder}", f"-I{folder / 'cccl'}", *options), preludes())
     text = ptx.normalised(raw.ptx, str(folder))
     found = diagnostics.findings(raw.log, text)
     if not raw.ok:

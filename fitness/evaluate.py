@@ -18,7 +18,7 @@ import numpy as np
 
 from fitness import costing, sampling
 from fitness.cases import CaseCache
-from fitness.compile import CompileError, compile_source
+from fitness.compile import CompileError, CompilerName, compile_source
 from fitness.correctness import check
 from fitness.devices.device import (
     Checks,
@@ -78,16 +78,25 @@ class Prepared:
     cost: Cost = field(default_factory=Cost)
 
 
-def prepare(kernel: Kernel, task: Task, device: Device, *, on_gate: OnGate | None = None) -> Prepared | Outcome:
+def prepare(
+    kernel: Kernel,
+    task: Task,
+    device: Device,
+    *,
+    compiler: CompilerName = "nvrtc",
+    on_gate: OnGate | None = None,
+) -> Prepared | Outcome:
     """Gates 1 to 3: does it fit the task, may it be compiled, does it compile, can it be launched.
 
     Args:
         kernel: the candidate.
         task: what it must compute.
         device: gives the card; nothing runs on it.
+        compiler: what it is compiled with.
         on_gate: told of each gate as it is entered.
     """
     evaluation = _Evaluation(kernel, task, device, on_gate=on_gate)
+    evaluation.compiler = compiler
     failure = evaluation.prepare()
     if failure is not None:
         return evaluation.concluded(failure)
@@ -106,6 +115,7 @@ def judge(
     rivals: Sequence[str] = (),
     against: Kernel | None = None,
     steps: int = 50_000_000,
+    compiler: CompilerName = "nvrtc",
     on_gate: OnGate | None = None,
 ) -> Outcome:
     """Run the gates up to and including `depth`; the outcome of the first that fails, else `Timed`.
@@ -123,11 +133,12 @@ def judge(
             none at all: it is timed alone.
         against: the kernel that such a confirmation is interleaved with besides: the best starting kernel.
         steps: warp instructions of one run before it counts as hanging.
+        compiler: what it is compiled with.
         on_gate: told of each gate as it is entered.
     """
     evaluation = _Evaluation(kernel, task, device, full=full, steps=steps, on_gate=on_gate)
     evaluation.seed = FRESH_SEED if depth >= Gate.CONFIRMATION else 0
-    evaluation.rivals, evaluation.against = rivals, against
+    evaluation.rivals, evaluation.against, evaluation.compiler = rivals, against, compiler
     outcome = evaluation.prepare() or evaluation.run(depth, incumbent_us)
     return evaluation.concluded(outcome)
 
@@ -153,6 +164,7 @@ class _Evaluation:
         self.seed = 0
         self.rivals: Sequence[str] = ()
         self.against: Kernel | None = None
+        self.compiler: CompilerName = "nvrtc"
         self.compiled: Compiled | None = None
         self.code_key: str | None = None
         self.notes: list[Finding] = []
@@ -201,7 +213,13 @@ class _Evaluation:
     def compile(self) -> Outcome | None:
         header = self.kernel.header
         defines = (*self.task.defines, *self.kernel.defines)
-        result = compile_source(self.kernel.source, defines=defines, flags=header.options, arch=self.device.gpu.arch)
+        result = compile_source(
+            self.kernel.source,
+            defines=defines,
+            flags=header.options,
+            arch=self.device.gpu.arch,
+            compiler=self.compiler,
+        )
         self.compile_s = result.seconds
         if isinstance(result, CompileError):
             return CompileFailed(Gate.COMPILE, result.findings)
@@ -428,6 +446,7 @@ class _Evaluation:
         if self.against is None:
             return None
         other = _Evaluation(self.against, self.task, self.device, steps=self.steps)
+        other.compiler = self.compiler
         ready = other.compile() or other.timeable(shape)
         return ready if isinstance(ready, Timeable) else None
 

@@ -1,24 +1,31 @@
 """Feedback on one kernel beyond its verdict: profiles at the timed shapes, sanitizers and traces at a small one.
 
-The same questions on both devices: the simulator answers from its counters and checks, a card through Nsight
-Compute and compute-sanitizer, each in a process of its own.
+On a card also what a call costs from end to end. The same questions on both devices: the simulator answers from its
+counters and checks, a card through Nsight Compute and compute-sanitizer, each in a process of its own.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from fitness.compile import CompileError, compile_source
+from fitness.compile import CompileError, CompilerName, compile_source
 from fitness.devices.device import Checks, Execution, Profile, Program
 from fitness.devices.simulator.simulator import Simulator
 from fitness.devices.simulator.tracing import Point, Step, Tracer, code_lines
+from fitness.formats import get_format
 from fitness.gpu import Gpu
 from fitness.inputs import Case, make_case
 from fitness.kernel import Kernel
 from fitness.outcome import Finding
 from fitness.program import LaunchProblem, build_program
 from fitness.task import Task
+
+if TYPE_CHECKING:
+    from fitness.devices.cuda.endtoend import CallCost
+    from fitness.devices.cuda.nsys import KernelTime
 
 
 class FeedbackError(ValueError):
@@ -42,7 +49,9 @@ class Trace:
     findings: tuple[Finding, ...]
 
 
-def profiles(kernel: Kernel, task: Task, kind: str, gpu: Gpu) -> tuple[tuple[Mapping[str, int], Profile], ...]:
+def profiles(
+    kernel: Kernel, task: Task, kind: str, gpu: Gpu, compiler: CompilerName = "nvrtc"
+) -> tuple[tuple[Mapping[str, int], Profile], ...]:
     """(shape, profile) for every timed shape.
 
     Args:
@@ -50,6 +59,7 @@ def profiles(kernel: Kernel, task: Task, kind: str, gpu: Gpu) -> tuple[tuple[Map
         task: what it computes.
         kind: "simulator" or "cuda".
         gpu: the card, or what is simulated.
+        compiler: what it is compiled with.
 
     Raises:
         FeedbackError: it cannot be run.
@@ -57,7 +67,7 @@ def profiles(kernel: Kernel, task: Task, kind: str, gpu: Gpu) -> tuple[tuple[Map
     """
     found = []
     for shape in task.shapes:
-        program, case = _program(kernel, task, shape, gpu)
+        program, case = _program(kernel, task, shape, gpu, compiler)
         if kind == "cuda":
             from fitness.devices.cuda.nsight import profile
 
@@ -69,7 +79,7 @@ def profiles(kernel: Kernel, task: Task, kind: str, gpu: Gpu) -> tuple[tuple[Map
     return tuple(found)
 
 
-def sanitized(kernel: Kernel, task: Task, kind: str, gpu: Gpu) -> tuple[Finding, ...]:
+def sanitized(kernel: Kernel, task: Task, kind: str, gpu: Gpu, compiler: CompilerName = "nvrtc") -> tuple[Finding, ...]:
     """What sanitizers find at the task's first two small shapes: bounds, races, uninitialised values, barriers.
 
     Raises:
@@ -78,7 +88,7 @@ def sanitized(kernel: Kernel, task: Task, kind: str, gpu: Gpu) -> tuple[Finding,
     """
     found: list[Finding] = []
     for shape in task.small_shapes()[:2]:
-        program, case = _program(kernel, task, shape, gpu)
+        program, case = _program(kernel, task, shape, gpu, compiler)
         if kind == "cuda":
             from fitness.devices.cuda.sanitizer import sanitize
 
@@ -90,7 +100,9 @@ def sanitized(kernel: Kernel, task: Task, kind: str, gpu: Gpu) -> tuple[Finding,
     return tuple(dict.fromkeys(found)) if all(finding.shape is None for finding in found) else tuple(found)
 
 
-def traced(kernel: Kernel, task: Task, gpu: Gpu, point: Point, sizes: Mapping[str, int]) -> Trace:
+def traced(
+    kernel: Kernel, task: Task, gpu: Gpu, point: Point, sizes: Mapping[str, int], compiler: CompilerName = "nvrtc"
+) -> Trace:
     """Registers and addresses of one thread at one source line, step by step; always on the simulator.
 
     Args:
@@ -99,18 +111,63 @@ def traced(kernel: Kernel, task: Task, gpu: Gpu, point: Point, sizes: Mapping[st
         gpu: the card that is simulated.
         point: where.
         sizes: what to change of the task's first small shape.
+        compiler: what it is compiled with.
 
     Raises:
         FeedbackError: it cannot be run, or the thread executes nothing of that line.
     """
     shape = {**task.small_shapes()[0], **sizes}
-    program, case = _program(kernel, task, shape, gpu)
+    program, case = _program(kernel, task, shape, gpu, compiler)
     execution, tracer = Simulator(gpu).trace(program, case.inputs, point)
     source = kernel.source.splitlines()
     text = source[point.line - 1].strip() if 0 < point.line <= len(source) else ""
     if not tracer.steps:
         raise FeedbackError(_nothing_traced(program, point, tracer, execution))
     return Trace(shape, point, text, tuple(tracer.steps), tracer.left_out, execution.findings)
+
+
+@dataclass(frozen=True)
+class EndToEnd:
+    """What a user pays for at one shape besides the kernel, measured on a card.
+
+    Attributes:
+        shape: which.
+        pack_s: seconds of the host to store W in the kernel's format, once per model.
+        calls: upload, launch, stream, graph and request, on warm operands.
+        nsys: the kernels of an Nsight Systems report of one run; no_nsys says why there are none.
+    """
+
+    shape: Mapping[str, int]
+    pack_s: float
+    calls: CallCost
+    nsys: tuple[KernelTime, ...]
+    no_nsys: str
+
+
+def end_to_end(kernel: Kernel, task: Task, gpu: Gpu, compiler: CompilerName = "nvrtc") -> tuple[EndToEnd, ...]:
+    """Packing, upload, launch and request at every timed shape, on the first card.
+
+    Raises:
+        FeedbackError: it cannot be run.
+        fitness.devices.cuda.tools.ToolError: the measurement failed.
+    """
+    from fitness.devices.cuda import endtoend, nsys
+    from fitness.devices.cuda.tools import ToolError
+
+    found = []
+    for shape in task.shapes:
+        program, case = _program(kernel, task, shape, gpu, compiler)
+        options = {name: str(option) for name, option in case.format.options.items()}
+        began = time.perf_counter()
+        get_format(case.format.name).pack(case.operands.w, options)
+        pack_s = time.perf_counter() - began
+        calls = endtoend.measure(program, case.inputs, gpu)
+        try:
+            reported, why = nsys.kernel_times(program, case.inputs, gpu), ""
+        except ToolError as missing:
+            reported, why = (), str(missing)
+        found.append(EndToEnd(shape, pack_s, calls, reported, why))
+    return tuple(found)
 
 
 def _nothing_traced(program: Program, point: Point, tracer: Tracer, execution: Execution) -> str:
@@ -127,9 +184,13 @@ def _nothing_traced(program: Program, point: Point, tracer: Tracer, execution: E
     return f"thread {point.thread} of block {point.block} executes nothing of line {point.line}{ended}"
 
 
-def _program(kernel: Kernel, task: Task, shape: Mapping[str, int], gpu: Gpu) -> tuple[Program, Case]:
+def _program(
+    kernel: Kernel, task: Task, shape: Mapping[str, int], gpu: Gpu, compiler: CompilerName
+) -> tuple[Program, Case]:
     defines = (*task.defines, *kernel.defines)
-    compiled = compile_source(kernel.source, defines=defines, flags=kernel.header.options, arch=gpu.arch)
+    compiled = compile_source(
+        kernel.source, defines=defines, flags=kernel.header.options, arch=gpu.arch, compiler=compiler
+    )
     if isinstance(compiled, CompileError):
         raise FeedbackError(f"it does not compile: {compiled.findings[0].message}")
     case = make_case(task, shape, kernel.format, seed=0, data="normal", gpu=gpu)

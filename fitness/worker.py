@@ -23,6 +23,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO
 
+from fitness.compile import CompilerName
 from fitness.compiler.cache import CacheError
 from fitness.compiler.nvrtc import NvrtcError
 from fitness.devices import open_device
@@ -47,12 +48,14 @@ class DeviceSpec:
 
     `visible`: CUDA_VISIBLE_DEVICES of the worker, which so meets one card of several; empty: as the parent has it.
     `lock`: a file whose lock the workers of one card pass round; empty: the card is the worker's own.
+    `compiler`: what candidates are compiled with.
     """
 
     kind: str
     gpu: str
     visible: str = ""
     lock: str = ""
+    compiler: CompilerName = "nvrtc"
 
 
 @dataclass(frozen=True)
@@ -278,7 +281,9 @@ def _limit(spec: DeviceSpec, limits: CandidateLimits) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def _answer(request: Request, device: Device, limits: CandidateLimits, connection: Connection) -> Message:
+def _answer(
+    request: Request, device: Device, spec: DeviceSpec, limits: CandidateLimits, connection: Connection
+) -> Message:
     from fitness import evaluate
 
     stage = Gate.PARSE
@@ -291,7 +296,7 @@ def _answer(request: Request, device: Device, limits: CandidateLimits, connectio
     try:
         result: object | Outcome
         if isinstance(request, PrepareRequest):
-            result = evaluate.prepare(request.kernel, request.task, device, on_gate=entered)
+            result = evaluate.prepare(request.kernel, request.task, device, compiler=spec.compiler, on_gate=entered)
         elif isinstance(request, BaselineRequest):
             from fitness.baselines.measuring import measure
             from fitness.devices.cuda.cuda import Cuda
@@ -310,6 +315,7 @@ def _answer(request: Request, device: Device, limits: CandidateLimits, connectio
                 rivals=request.rivals,
                 against=request.against,
                 steps=limits.steps,
+                compiler=spec.compiler,
                 on_gate=entered,
             )
     except MemoryError:
@@ -343,5 +349,5 @@ def main(arguments: list[str]) -> int:
     with contextlib.suppress(EOFError, BrokenPipeError):  # the parent is gone or has had enough
         connection.send(Ready())
         while True:
-            connection.send(_answer(connection.recv(), device, limits, connection))
+            connection.send(_answer(connection.recv(), device, spec, limits, connection))
     return 0

@@ -22,6 +22,9 @@ DEPTHS = ("compile", "small_run", "correctness", "timing", "confirmation")
 @click.option("--full", is_flag=True, help="The full correctness lists, as for seeds.")
 @click.option("--profile", is_flag=True, help="Counters and limiter: the simulator's, or Nsight Compute's.")
 @click.option("--sanitize", is_flag=True, help="Bounds, races, barriers: the simulator, or compute-sanitizer.")
+@click.option(
+    "--end-to-end", is_flag=True, help="What a call costs besides the kernel: packing, launch, copies; on a card."
+)
 @click.option("--trace", metavar="line=N", help="Values and addresses of one thread at line N, always simulated.")
 @json_option
 @click.pass_context
@@ -36,6 +39,7 @@ def evaluate(
     full: bool,
     profile: bool,
     sanitize: bool,
+    end_to_end: bool,
     trace: str | None,
     as_json: bool,
 ) -> None:
@@ -51,5 +55,5 @@ def evaluate(
     if where and trace is None:
         raise click.UsageError(f"{where[0]}: only --trace takes further words")
     words = () if trace is None else (trace, *where)
-    asked = Asked(kernel, experiment, settings, params, depth, full, profile, sanitize, words, as_json)
+    asked = Asked(kernel, experiment, settings, params, depth, full, profile, sanitize, end_to_end, words, as_json)
     ctx.exit(evaluate_kernel(asked))

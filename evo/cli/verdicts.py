@@ -40,6 +40,7 @@ class Asked:
     full: bool
     profile: bool
     sanitize: bool
+    end_to_end: bool
     trace: tuple[str, ...]
     as_json: bool
 
@@ -51,7 +52,7 @@ class Verdict:
     Attributes:
         kernel, kind, gpu: what was judged, on which device.
         outcome: of the gates. profiles: (shape, profile); sanitized: findings; trace: of one thread at one line;
-            None where not asked for.
+            end_to_end: what calls cost; None where not asked for.
     """
 
     kernel: Kernel
@@ -61,6 +62,7 @@ class Verdict:
     profiles: tuple[tuple[dict[str, int], Profile], ...] | None
     sanitized: tuple[Finding, ...] | None
     trace: feedback.Trace | None = None
+    end_to_end: tuple[feedback.EndToEnd, ...] | None = None
 
 
 def evaluate_kernel(asked: Asked) -> int:
@@ -99,24 +101,33 @@ def _judge(kernel: Kernel, experiment: Experiment, asked: Asked) -> Verdict:
     kind, _ = resolve(experiment.device.kind, gpu)
     if kind == "cuda" and (problem := missing()):
         raise EvoError(f'device.kind = "cuda": {problem}', "evo doctor says what this machine can do")
+    if asked.end_to_end and kind != "cuda":
+        raise EvoError(
+            "--end-to-end measures, and there is no card", "leave it out; modelled times are of kernels alone"
+        )
     limits = CandidateLimits(experiment.limits.compile_s, experiment.limits.steps, experiment.limits.run_s)
-    outcome = _outcome(kernel, task, kind, gpu.name, limits, asked)
+    spec = DeviceSpec(kind, gpu.name, compiler=experiment.device.compiler)
+    outcome = _outcome(kernel, task, spec, limits, asked)
     runs = outcome.stage > Gate.COMPILE or outcome.valid
     try:
-        profiles = feedback.profiles(kernel, task, kind, gpu) if asked.profile and runs else None
-        sanitized = feedback.sanitized(kernel, task, kind, gpu) if asked.sanitize and runs else None
-        trace = feedback.traced(kernel, task, gpu, point, sizes) if point is not None and runs else None
+        profiles = feedback.profiles(kernel, task, kind, gpu, spec.compiler) if asked.profile and runs else None
+        sanitized = feedback.sanitized(kernel, task, kind, gpu, spec.compiler) if asked.sanitize and runs else None
+        trace = feedback.traced(kernel, task, gpu, point, sizes, spec.compiler) if point is not None and runs else None
+        calls = feedback.end_to_end(kernel, task, gpu, spec.compiler) if asked.end_to_end and outcome.valid else None
     except (feedback.FeedbackError, RuntimeError) as error:
         raise EvoError(
-            f"{asked.kernel}: {error}", "leave out --profile, --sanitize and --trace for the verdict alone"
+            f"{asked.kernel}: {error}",
+            "leave out --profile, --sanitize, --end-to-end and --trace for the verdict alone",
         ) from error
     shaped = None if profiles is None else tuple((dict(shape), profile) for shape, profile in profiles)
-    return Verdict(kernel, kind, gpu.name, outcome, shaped, sanitized, trace)
+    return Verdict(kernel, kind, gpu.name, outcome, shaped, sanitized, trace, calls)
 
 
-def _outcome(kernel: Kernel, task: Task, kind: str, gpu: str, limits: CandidateLimits, asked: Asked) -> Outcome:
+def _outcome(kernel: Kernel, task: Task, spec: DeviceSpec, limits: CandidateLimits, asked: Asked) -> Outcome:
     depth = Gate[asked.depth.upper()]
-    pool: Pool | GpuPool = GpuPool(gpu, [0], 1, limits) if kind == "cuda" else Pool(DeviceSpec(kind, gpu), 1, limits)
+    pool: Pool | GpuPool = (
+        GpuPool(spec.gpu, [0], 1, limits, compiler=spec.compiler) if spec.kind == "cuda" else Pool(spec, 1, limits)
+    )
     with pool:
         if depth <= Gate.COMPILE:
             ((_, prepared),) = pool.prepare(task, [(0, kernel)])
@@ -152,10 +163,24 @@ def lines(verdict: Verdict) -> list[str]:
         said += [_line(verdict.kernel, line, counts, profile) for line, counts in _busiest(profile)]
     if verdict.sanitized is not None:
         said += [_finding(finding) for finding in verdict.sanitized] or ["sanitizer nothing found"]
+    for cost in verdict.end_to_end or ():
+        said += _end_to_end(cost)
     if verdict.trace is not None:
         said += tracing.lines(verdict.trace)
         said += [_finding(finding) for finding in verdict.trace.findings]
     return said
+
+
+def _end_to_end(cost: feedback.EndToEnd) -> list[str]:
+    calls = cost.calls
+    said = [
+        f"calls     {shape_text(cost.shape)}: W packed in {1e3 * cost.pack_s:.3g} ms and uploaded in "
+        f"{1e3 * calls.upload_s:.3g} ms, once; a call takes {time_text(calls.launch_us)} of the host, "
+        f"{time_text(calls.stream_us)} in a stream, {time_text(calls.graph_us)} in a graph (warm operands); "
+        f"{time_text(calls.request_us)} from X to Y in the host's memory"
+    ]
+    said += [f"  nsys    {each.name}: {each.count} x {time_text(each.median_us)}" for each in cost.nsys]
+    return said + ([f"  nsys    no report: {cost.no_nsys}"] if cost.no_nsys else [])
 
 
 _SHOWN_LINES = 6
@@ -228,6 +253,7 @@ def as_json(verdict: Verdict) -> dict[str, object]:
             for s, p in verdict.profiles
         ],
         "sanitized": None if verdict.sanitized is None else [_finding_json(finding) for finding in verdict.sanitized],
+        "end_to_end": None if verdict.end_to_end is None else [dataclasses.asdict(c) for c in verdict.end_to_end],
         "trace": None if verdict.trace is None else tracing.as_json(verdict.trace),
         "compile_s": outcome.cost.compile_s,
         "evaluate_s": outcome.cost.evaluate_s,

@@ -8,6 +8,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -46,15 +48,26 @@ def run_under(tool: str, options: list[str], program: Program, inputs: Inputs, g
     path = find_tool(tool)
     if path is None:
         raise ToolError(f"{tool} is not installed; it comes with the CUDA toolkit (evo doctor says what is missing)")
-    with tempfile.TemporaryDirectory() as folder:
-        job = Path(folder) / "job.pickle"
-        job.write_bytes(pickle.dumps((program, inputs, gpu)))
-        command = [path, *options, sys.executable, "-m", "fitness.devices.cuda.replay", str(job)]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(os.path.abspath(part) for part in sys.path)}
+    with job_command("fitness.devices.cuda.replay", program, inputs, gpu) as (command, environment):
         try:
             done = subprocess.run(
-                command, capture_output=True, text=True, timeout=_TIMEOUT_S, env=environment, check=False
+                [path, *options, *command],
+                capture_output=True,
+                text=True,
+                timeout=_TIMEOUT_S,
+                env=environment,
+                check=False,
             )
         except subprocess.TimeoutExpired:
             raise ToolError(f"{tool} took more than {_TIMEOUT_S:g} s; use a smaller shape") from None
     return done.stdout + done.stderr
+
+
+@contextmanager
+def job_command(module: str, program: Program, inputs: Inputs, gpu: Gpu) -> Iterator[tuple[list[str], dict[str, str]]]:
+    """Command and environment that run a module of ours on a pickled program, its data and the card."""
+    with tempfile.TemporaryDirectory() as folder:
+        job = Path(folder) / "job.pickle"
+        job.write_bytes(pickle.dumps((program, inputs, gpu)))
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(os.path.abspath(part) for part in sys.path)}
+        yield [sys.executable, "-m", module, str(job)], environment

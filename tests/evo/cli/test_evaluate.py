@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -10,6 +11,12 @@ from click.testing import CliRunner
 
 import seeds
 from evo.cli.group import cli
+from evo.cli.verdicts import Verdict, as_json, lines
+from fitness.devices.cuda.endtoend import CallCost
+from fitness.devices.cuda.nsys import KernelTime
+from fitness.feedback import EndToEnd
+from fitness.kernel import load_kernel
+from fitness.outcome import Gate, Timed
 
 SHAPE = "task.shapes=[{M=64,K=64,N=16}]"
 SCALAR = str(next(iter(seeds.seed_paths("spmm/nm24_scalar"))))
@@ -86,6 +93,7 @@ def test_compiling_alone_is_a_depth() -> None:
         ([SCALAR, "--trace", "thread=0"], "--trace needs one source line"),
         ([SCALAR, "--trace", "line=1", "thread=1,2,3,4"], "at most three numbers"),
         ([SCALAR, "--trace", "line=1", "N=0"], "one size of at least 1"),
+        ([SCALAR, "--end-to-end"], "--end-to-end measures, and there is no card"),
     ],
 )
 def test_mistakes_are_one_line(arguments: list[str], words: str) -> None:
@@ -93,3 +101,17 @@ def test_mistakes_are_one_line(arguments: list[str], words: str) -> None:
     assert code == 1
     assert words in said
     assert "Traceback" not in said
+
+
+def test_the_cost_of_calls_is_told_in_words_and_as_json() -> None:
+    calls = CallCost(upload_s=0.004, launch_us=6.2, stream_us=12.5, graph_us=11.9, request_us=88.0)
+    shape = {"M": 64, "K": 64, "N": 16}
+    told = EndToEnd(shape, 0.125, calls, (KernelTime("spmm", 1, 12.3),), "")
+    kernel = load_kernel(Path(SCALAR))
+    verdict = Verdict(kernel, "cuda", "H200", Timed(Gate.TIMING), None, None, end_to_end=(told,))
+    text = "\n".join(lines(verdict))
+    assert "W packed in 125 ms and uploaded in 4 ms, once; a call takes 6.2 us of the host" in text
+    assert "nsys    spmm: 1 x 12.3 us" in text
+    assert json.loads(json.dumps(as_json(verdict)))["end_to_end"][0]["calls"]["graph_us"] == 11.9
+    without = dataclasses.replace(told, nsys=(), no_nsys="nsys is not installed")
+    assert "no report: nsys is not installed" in lines(dataclasses.replace(verdict, end_to_end=(without,)))[-1]
