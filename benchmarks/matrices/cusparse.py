@@ -8,7 +8,9 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import importlib
+import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -40,19 +42,30 @@ class CusparseError(RuntimeError):
 
 
 def library() -> Any:
-    """The library that PyTorch brings, or the system's.
+    """The library that PyTorch brings, that of NVIDIA's wheels (CuPy takes it from there too), or the system's.
 
     Raises:
         CusparseError: there is none.
     """
     with contextlib.suppress(ImportError):
         importlib.import_module("torch")  # its wheel loads the library, so that it is found by name
-    for name in _NAMES:
+    wheels = [str(path) for folder in sys.path for path in sorted(Path(folder).glob("nvidia/*/lib/libcusparse.so.*"))]
+    for name in (*_NAMES, *wheels):
         try:
             return ctypes.CDLL(name)
         except OSError:
             continue
     raise CusparseError(f"none of {', '.join(_NAMES)} is here; install PyTorch with CUDA, or the CUDA toolkit")
+
+
+def version(lib: Any) -> str:
+    """Its version, "12.5.8"; empty where it does not say."""
+    parts, value = [], ctypes.c_int()
+    for place in range(3):  # MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL
+        if lib.cusparseGetProperty(place, ctypes.byref(value)):
+            return ""
+        parts.append(str(value.value))
+    return ".".join(parts)
 
 
 class Routine:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import SimpleNamespace
@@ -14,6 +16,7 @@ from fitness.correctness import Tolerance
 from fitness.epilogue import Operands as Added
 from fitness.formats import FormatError, get_format
 from fitness.formats.entries import Entries, EntryFormat
+from fitness.formats.format import complete
 from fitness.kernel import FormatChoice
 from fitness.matrices import Mask
 from fitness.task import Task
@@ -52,6 +55,13 @@ class SparseWeights:
                 self._refused[choice] = str(error)
                 raise
         return self._packed[choice]
+
+    def pack_all(self, choices: Iterable[FormatChoice]) -> None:
+        """Pack W in all of these, as `fitness.inputs.case_of` will ask for them; what cannot be is noted."""
+        for choice in choices:
+            named = {name: str(option) for name, option in choice.options.items()}
+            with contextlib.suppress(FormatError, MemoryError):
+                self.packed(FormatChoice(choice.name, dict(complete(get_format(choice.name), named))))
 
     def _made(self, choice: FormatChoice) -> dict[str, NDArray[Any]]:
         storage, options = get_format(choice.name), {name: str(value) for name, value in choice.options.items()}
@@ -129,7 +139,9 @@ class SparseOperands:
         rows = np.unique(np.concatenate([some, longest, [0, entries.shape[0] - 1]]))
         indptr = np.concatenate([[0], np.cumsum(entries.row_counts)])
         w = csr_array((entries.values.astype(np.float64), entries.columns, indptr), shape=entries.shape)[rows]
-        wide = self.x.astype(np.float64)
+        met, columns = np.unique(w.indices, return_inverse=True)  # rows of X that these rows of W meet
+        w = csr_array((w.data, columns, w.indptr), shape=(len(rows), len(met)))
+        wide = self.x[met].astype(np.float64)
         reference = w @ wide
         squares = w.copy()
         squares.data **= 2

@@ -28,6 +28,12 @@ class Distribution:
         return math.exp(sum(math.log(value) for _, value in self.speedups) / len(self.speedups))
 
 
+def latest(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row for each matrix and N; what broke the card there is among what its row leaves out."""
+    found = {(row["matrix"], row["N"]): row for row in rows if "broken" not in row}
+    return list(found.values())
+
+
 def distributions(rows: Sequence[dict[str, Any]]) -> list[Distribution]:
     """By N, of the rows that have a speedup."""
     found: dict[int, list[tuple[str, float]]] = collections.defaultdict(list)
@@ -56,6 +62,9 @@ def lines(rows: Sequence[dict[str, Any]]) -> list[str]:
     text += [f"fastest seed {name}: {count}" for name, count in winners.most_common()]
     rivals = collections.Counter(row["best_cusparse"] for row in rows if row.get("best_cusparse"))
     text += [f"fastest cuSPARSE {name}: {count}" for name, count in rivals.most_common()]
+    alone = [f"{row['matrix']} N={row['N']}" for row in rows if "speedup" not in row]
+    if alone:
+        text.append(f"not compared: {len(alone)} products: {', '.join(alone[:6])}{', ...' if len(alone) > 6 else ''}")
     wrong = sorted({(name, why) for row in rows for name, why in row["left_out"].items() if why.startswith("wrong")})
     return text + [f"WRONG {name}: {why}" for name, why in wrong]
 
@@ -66,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--plot", type=Path, metavar="DIR")
     asked = parser.parse_args(arguments)
-    rows = [json.loads(line) for line in asked.out.read_text(encoding="utf-8").splitlines()]
+    rows = latest([json.loads(line) for line in asked.out.read_text(encoding="utf-8").splitlines()])
     print("\n".join(lines(rows)))
     if asked.plot and distributions(rows):
         from evo.plots.picture import save

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import itertools
 import json
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,15 +15,16 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from benchmarks.matrices import cusparse, generated, measure, summary
+from benchmarks.matrices import ahead, bench, child, cusparse, generated, measure, summary
 from benchmarks.matrices.operands import SparseOperands, SparseWeights
 from fitness import gpu as gpus
-from fitness.devices.device import FULL_CHECKS, Inputs
+from fitness.devices.device import FULL_CHECKS, Checks, Execution, Inputs, Measurement, TimingError
 from fitness.devices.simulator.simulator import Simulator
 from fitness.formats import FormatError
 from fitness.inputs import case_of
 from fitness.kernel import FormatChoice, Kernel, load_kernel
 from fitness.matrices import Mask
+from fitness.timing import Plan
 from seeds import seed_paths
 from tests.fitness.matrices.test_mask import mask_of
 
@@ -31,7 +34,7 @@ DATA = Path(__file__).parents[1] / "data" / "matrices"
 
 def made_of(mask: Mask, n: int) -> SparseOperands:
     x = np.random.default_rng(n).standard_normal((mask.shape[1], n), dtype=np.float32)
-    return SparseOperands(measure.task_of(mask, n), SparseWeights(mask), x)
+    return SparseOperands(bench.task_of(mask, n), SparseWeights(mask), x)
 
 
 def random_mask(rows: int = 90, columns: int = 70, density: float = 0.08) -> Mask:
@@ -41,7 +44,7 @@ def random_mask(rows: int = 90, columns: int = 70, density: float = 0.08) -> Mas
 @pytest.mark.parametrize("seed", ["spmm/csr_vector", "spmm/coo_segments", "spmm/sell_slices", "spmv/csr_vector"])
 def test_seeds_compute_what_is_checked(seed: str) -> None:
     made = made_of(random_mask(), 1 if seed.startswith("spmv") else 9)
-    found = measure.program_of(load_kernel(seed_paths(seed)[0]), made, H200)
+    found = bench.program_of(load_kernel(seed_paths(seed)[0]), made, H200)
     assert not isinstance(found, str), found
     case, program = found
     execution = Simulator(H200).run(program, case.inputs, FULL_CHECKS)
@@ -61,7 +64,7 @@ def test_formats_far_larger_than_csr_are_left_out() -> None:
 
 def test_every_seed_is_tried_or_left_out_for_a_reason() -> None:
     for n in (1, 8):
-        found = dict(measure.kernels_of(measure.task_of(random_mask(), n)))
+        found = dict(bench.kernels_of(bench.task_of(random_mask(), n)))
         assert len(found) == len(seed_paths("spmm/*")) + (len(seed_paths("spmv/*")) if n == 1 else 0)
         assert sum(isinstance(kernel, Kernel) for kernel in found.values()) > 6
         assert all(kernel for kernel in found.values())
@@ -72,20 +75,197 @@ def test_a_dry_run_resolves_everything_and_goes_on_where_it_was(
 ) -> None:
     out = tmp_path / "out.jsonl"
     arguments = [str(out), str(DATA), "--only", "swin", "--columns", "1", "8", "--dry-run"]
-    measure.main(arguments)
+    with pytest.raises(SystemExit, match="0"):
+        measure.main(arguments)
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     assert [(row["N"], row["nnz"]) for row in rows] == [(1, 4608), (8, 4608)]
     assert len(rows[0]["seeds"]) > 6
     assert set(rows[0]["cusparse"]) == set(cusparse.SPMV)
     assert set(rows[1]["cusparse"]) == set(cusparse.SPMM)
-    measure.main(arguments)
+    with pytest.raises(SystemExit, match="0"):
+        measure.main(arguments)
     assert len(out.read_text().splitlines()) == 2
     assert "left out" in capsys.readouterr().out
 
 
-def test_wrong_arguments_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit):
-        measure.main([str(tmp_path / "out.jsonl")])
+@pytest.mark.parametrize("words", [[], ["no such folder"]])
+def test_wrong_arguments_are_refused(tmp_path: Path, words: list[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        measure.main([str(tmp_path / "out.jsonl"), *words])
+
+
+# -- one matrix at one N, on a card that is none ----------------------------------------------------------------------
+
+
+class FakeCard:
+    """Computes on the host what a card would; times are made up: the later tried, the faster."""
+
+    def __init__(self, wrong: str = "", broken: str = "") -> None:
+        self.spent, self._wrong, self._broken = False, wrong, broken
+        self._us, self._lib = 100.0, HostLibrary()
+        self.tried: list[str] = []
+
+    def beside(self, subjects: Any, rivals: Any, plan: Plan) -> tuple[Measurement, ...]:
+        runs = [
+            Simulator(H200).run(each.program, each.inputs, Checks(races=False, uninitialised=False)).outputs
+            for each in subjects
+        ]
+        return tuple(self._measured(outputs, plan) for outputs in (*runs, *map(self._ran, rivals)))
+
+    def routine(self, make: Any, reference_us: float, plan: Plan) -> Measurement:
+        assert reference_us > 0
+        return self._measured(self._ran(make), plan)
+
+    def _ran(self, make: Any) -> Any:
+        subject = make(HostCard(), HostCache(), 1)
+        subject.enqueue(0)
+        return subject.outputs(0)
+
+    def _measured(self, outputs: Any, plan: Plan) -> Measurement:
+        if self.tried[-1] == self._broken:
+            self.spent = True
+            raise TimingError(Execution({}, {}, (), "time"))
+        self._us -= 1.0
+        y = outputs["Y"] + (1.0 if self.tried[-1] == self._wrong else 0.0)
+        return Measurement(
+            self._us, self._us, self._us, (self._us,) * (plan.blocks * plan.per_block), outputs=({"Y": y},)
+        )
+
+
+def row_of(card: FakeCard, n: int = 8, left_out: dict[str, str] | None = None) -> dict[str, Any]:
+    mask = random_mask(40, 30, 0.1)
+    at = bench.Bench(H200, card, HostLibrary(), card.tried.append)
+    return at.row("a", mask, SparseWeights(mask), n, left_out)
+
+
+@pytest.mark.parametrize("n", [1, 8])
+def test_the_fastest_of_both_sides_are_compared(n: int) -> None:
+    row = row_of(FakeCard(), n)
+    seeds = {name: found["us"] for name, found in row["seeds"].items()}
+    assert len(seeds) > 6
+    assert row["best_seed"] == min(seeds, key=lambda name: seeds[name])
+    theirs = {name: found["us"] for name, found in row["cusparse"].items()}
+    assert len(theirs) == (6 if n == 1 else 7)
+    assert row["best_cusparse"] == min(theirs, key=lambda name: theirs[name])
+    assert row["library"] == "12.5.8"
+    assert row["speedup"]["value"] == pytest.approx(row["best_cusparse_us"] / row["best_us"])
+    assert ("cusparse/coo_alg3" in row["left_out"]) == (n == 8)  # this library does not have it
+
+
+@pytest.mark.parametrize("wrong", ["spmm/sell_slices", "cusparse/coo_alg4"])
+def test_a_wrong_result_has_no_time(wrong: str) -> None:
+    row = row_of(FakeCard(wrong=wrong))
+    assert row["left_out"][wrong].startswith("wrong: row")
+    assert wrong.removeprefix("cusparse/") not in {**row["seeds"], **row["cusparse"]}
+    assert wrong.removeprefix("cusparse/") not in (row["best_seed"], row["best_cusparse"])
+    assert "speedup" in row
+
+
+def test_what_is_timed_together_is_checked_again() -> None:
+    row = row_of(FakeCard(wrong=bench.TOGETHER))
+    assert row["left_out"][bench.TOGETHER].startswith("wrong: row")
+    assert "speedup" not in row
+
+
+def test_a_subject_that_breaks_the_card_is_named_and_left_out_the_next_time() -> None:
+    with pytest.raises(bench.BrokenError) as broken:
+        row_of(FakeCard(broken="spmm/csr_warp"))
+    assert broken.value.title == "spmm/csr_warp"
+    row = row_of(FakeCard(broken="spmm/csr_warp"), left_out={"spmm/csr_warp": "it hung"})
+    assert row["left_out"]["spmm/csr_warp"] == "it hung"
+    assert "speedup" in row
+
+
+# -- children, and what is done ahead ---------------------------------------------------------------------------------
+
+CHILD = """
+import json, os, sys, time
+from pathlib import Path
+asked = json.loads(sys.argv[1])
+rows = [json.loads(line) for line in open(asked["out"])] if os.path.exists(asked["out"]) else []
+say = lambda **line: print(json.dumps(line), flush=True)
+row = lambda n: say(row={"matrix": "a", "N": n, "seeds": {}, "cusparse": {}, "left_out": {}, "seconds": 0.1})
+say(busy="something")
+if not rows:
+    row(1)
+    say(at=["a", 8, "spmm/hangs"])
+    time.sleep(60)
+if len(rows) == 2:
+    say(at=["a", 8, "spmm/crashes"])
+    os.abort()
+if len(rows) == 3:
+    say(at=["a", 8, "spmm/x"])
+    say(broken=["a", 8, "spmm/breaks", "out of bounds"])
+    time.sleep(60)
+row(8)
+"""
+
+
+def asked_of(out: Path, **changes: Any) -> child.Asked:
+    given: dict[str, Any] = {
+        "out": str(out), "folder": None, "generated": True, "only": (), "least": None, "columns": (1, 8), "gpu": "H200",
+        "minutes": 1.0, "dry": True,
+    }  # fmt: skip
+    return child.Asked(**(given | changes))
+
+
+def test_a_child_that_hangs_crashes_or_gives_up_is_replaced(tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    assert measure.measure(asked_of(out), command=(sys.executable, "-c", CHILD), silence_s=1.0)
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [row.get("broken", row["N"]) for row in rows] == [1, "spmm/hangs", "spmm/crashes", "spmm/breaks", 8]
+    known = child.Known(out)
+    assert known.done == {("a", 1), ("a", 8)}
+    assert set(known.broken[("a", 8)]) == {"spmm/hangs", "spmm/crashes", "spmm/breaks"}
+    assert "out of bounds" in known.broken[("a", 8)]["spmm/breaks"]
+    assert len(summary.latest(rows)) == 2
+
+
+def test_a_child_that_cannot_begin_is_not_tried_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = (sys.executable, "-c", "import sys; sys.exit(4)")
+    assert not measure.measure(asked_of(tmp_path / "out.jsonl"), command=command)
+    assert "ended with 4" in capsys.readouterr().err
+
+
+def test_a_child_ends_when_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "_LAST_S", 0.5)
+    said = "import json, time\nwhile True: print(json.dumps({'busy': ''}), flush=True); time.sleep(0.05)"
+    assert measure.measure(asked_of(tmp_path / "out.jsonl", minutes=0.01), command=(sys.executable, "-c", said))
+
+
+def test_wherever_time_ends_every_folder_had_its_share() -> None:
+    sizes = {f"many/{i}": 10 + i for i in range(8)} | {"few/a": 5, "few/b": 50}
+    order = ahead._fairly(sizes)
+    assert order == ["many/7", "many/6", "few/b", "many/5", "many/4", "many/3", "many/2", "few/a", "many/1", "many/0"]
+    assert all(job.folder is None for job in ahead.jobs_of(None, generated=True, only=(), least=None))
+    assert [job.name for job in ahead.jobs_of(DATA, generated=False, only=("swin",), least=None)] == [
+        "gunrock/swin_tiny_layers0_attn_proj_u50.smtx.gz"
+    ]
+
+
+def test_of_a_folder_with_an_index_only_what_is_to_be_measured() -> None:
+    names = {job.name for job in ahead.jobs_of(DATA, generated=False, only=(), least=None)}
+    with (DATA / "INDEX.tsv").open() as index:
+        roles = {line.split("\t")[0]: line.split("\t")[1] for line in index}
+    assert names == {name for name, role in roles.items() if role == "bench"}
+
+
+def test_matrices_are_made_ready_in_order_and_the_unreadable_left_out(tmp_path: Path) -> None:
+    (tmp_path / "bad.mtx").write_text("%%MatrixMarket nonsense\n")
+    jobs = [(ahead.Job("bad.mtx", tmp_path), (8,)), (ahead.Job("cugraph/dolphins.mtx.gz", DATA), (1, 8))]
+    with ahead.Ahead(workers=1, count=1) as made:
+        found = [(job.name, ready) for (job, _), ready in made.prepare(jobs) if ready is not None]
+    assert [name for name, _ in found] == ["bad.mtx", "cugraph/dolphins.mtx.gz"]
+    assert "bad.mtx:1" in str(found[0][1])
+    ready = found[1][1]
+    assert isinstance(ready, ahead.Prepared)
+    assert ready.mask.nnz == 318
+    packed = dict(ready.weights._packed)
+    made_operands = SparseOperands(bench.task_of(ready.mask, 8), ready.weights, np.zeros((62, 8), np.float32))
+    for kernel in (kernel for _, kernel in bench.kernels_of(made_operands.task) if isinstance(kernel, Kernel)):
+        with contextlib.suppress(FormatError):
+            case_of(made_operands.task, made_operands, kernel.format, seed=0, data="normal", gpu=H200)  # type: ignore[arg-type]
+    assert dict(ready.weights._packed) == packed  # nothing was left to pack while a card waits
 
 
 # -- generated matrices -----------------------------------------------------------------------------------------------
@@ -164,6 +344,10 @@ class HostLibrary:
     def _array(address: Any, dtype: Any, count: int) -> Any:
         kind: Any = {np.int32: ctypes.c_int32, np.float32: ctypes.c_float}[dtype]
         return np.ctypeslib.as_array(ctypes.cast(address.value, ctypes.POINTER(kind)), (count,))
+
+    def cusparseGetProperty(self, place: int, value: Any) -> int:  # noqa: N802
+        value._obj.value = (12, 5, 8)[place]
+        return 0
 
     def cusparseCreate(self, out: Any) -> int:  # noqa: N802
         return self._new(out, "handle")
