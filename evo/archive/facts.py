@@ -36,12 +36,14 @@ _VERDICTS = (
 )
 _CANDIDATES = f"select {_COLUMNS.format(_PARENTS)} from candidates c{_VERDICTS} where c.run_id = :run"
 # SQLite takes the deepest of what is open first, so that its queue holds siblings only; "limit -1" and a cross join
-# keep it from dropping that order, a + from an index that would read the whole run for each candidate.
+# keep it from dropping that order, a + from an index that would read the whole run for each candidate. Children come
+# after their parents; in an archive made by hand they need not, and a circle of them would have no end.
 _DESCENT = (
     "with recursive roots(n) as ({}), walk(n, depth, last) as (select n, 0, n = (select max(n) from roots) from roots"
     " union all select p.n, walk.depth + 1, not exists (select 1 from parents q where q.parent_run_id = :run"
     " and q.parent_n = walk.n and +q.run_id = :run and q.position = 0 and q.n > p.n) from walk join parents p"
-    " on p.parent_run_id = :run and p.parent_n = walk.n and +p.run_id = :run and p.position = 0 order by 2 desc, 1"
+    " on p.parent_run_id = :run and p.parent_n = walk.n and +p.run_id = :run and p.position = 0 and p.n > walk.n"
+    " order by 2 desc, 1"
     " limit -1)"
     f" select {_COLUMNS.format('null')}, walk.depth, walk.last from walk"
     f" cross join candidates c on c.run_id = :run and c.n = walk.n{_VERDICTS}"
@@ -127,7 +129,7 @@ def first_parents(archive: Archive, run_id: str) -> Iterator[tuple[int, int | No
     """(n, first parent or None) of every candidate, in order of n."""
     sql = (
         "select c.n, p.parent_n from candidates c left join parents p on p.run_id = c.run_id and p.n = c.n"
-        " and p.position = 0 where c.run_id = ? order by c.n"
+        " and p.position = 0 and p.parent_n < c.n where c.run_id = ? order by c.n"
     )
     yield from ((row["n"], row["parent_n"]) for row in _rows(archive, sql, [run_id]))
 
@@ -196,7 +198,7 @@ def steps(archive: Archive, run_id: str) -> Iterator[Row]:
         " coalesce(o.compile_s, 0.0) + coalesce(o.evaluate_s, 0.0) as judged_s, p.parent_n as parent,"
         " a.time_us as parent_us from candidates c"
         " left join outcomes o on o.run_id = c.run_id and o.n = c.n"
-        " left join parents p on p.run_id = c.run_id and p.n = c.n and p.position = 0"
+        " left join parents p on p.run_id = c.run_id and p.n = c.n and p.position = 0 and p.parent_n < c.n"
         " left join outcomes a on a.run_id = p.parent_run_id and a.n = p.parent_n where c.run_id = ? order by c.n",
         [run_id],
     )

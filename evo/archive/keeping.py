@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from evo.archive import connection
-from evo.archive.merging import Merged, merge
+from evo.archive.merging import Merged, merge, run_tables
 from evo.archive.schema import VERSION
 from evo.archive.store import Archive, source_id
 from evo.errors import ArchiveError
@@ -21,6 +21,7 @@ DATASETTE = Path(__file__).with_name("datasette.json")
 
 _COUNTED = ("runs", "candidates", "outcomes", "timings", "confirmations", "kernels", "sources", "llm_calls", "events")
 _WORKING_PATH = "runs/archive.db"
+_TYPES = {"TEXT": "'text', 'null'", "INTEGER": "'integer', 'null'", "FLOAT": "'real', 'null'", "REAL": "'real', 'null'"}
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ def info(archive: Archive, latest: int | None = None) -> Info:
 def check(archive: Archive) -> Iterator[str]:
     """Problems of an archive, one line each; none when it is sound.
 
-    Looks at SQLite's structures, references and JSON columns; recomputes the key of every source and kernel,
+    Looks at SQLite's structures, references, types and JSON columns; recomputes the key of every source and kernel,
     so that a row changed by hand is found.
 
     Raises:
@@ -90,9 +91,31 @@ def check(archive: Archive) -> Iterator[str]:
     """
     with connection.guarded(archive.path):
         yield from archive.check()
+        wrong = list(_wrong_types(archive))
+        yield from wrong
+        if wrong:  # what comes now takes them for what they should be
+            return
         yield from _dangling(archive)
+        yield from _out_of_order(archive)
         yield from _bad_json(archive)
         yield from _wrong_keys(archive)
+
+
+def _wrong_types(archive: Archive) -> Iterator[str]:
+    """Values that are not of the type of their column: SQLite lets a column hold anything."""
+    for table in (*run_tables(archive.database), "runs", "kernels", "sources"):
+        columns = [(row["name"], _TYPES[row["type"]]) for row in archive.database.query(f"pragma table_info({table})")]
+        wrong = {name: f"typeof({name}) not in ({types})" for name, types in columns}
+        named = ", ".join(f"iif({test}, '{name} is ' || typeof({name}), null)" for name, test in wrong.items())
+        sql = f"select rowid, coalesce({named}) as problem from {table} where {' or '.join(wrong.values())} limit 20"
+        yield from (f"{table}: row {row['rowid']}: {row['problem']}" for row in archive.database.query(sql))
+
+
+def _out_of_order(archive: Archive) -> Iterator[str]:
+    """Children that come before a parent: such a genealogy may have no end."""
+    sql = "select run_id, n, parent_n from parents where parent_run_id = run_id and parent_n >= n limit 20"
+    for row in archive.database.query(sql):
+        yield f"parents: run {row['run_id']}: {row['n']} comes before its parent {row['parent_n']}"
 
 
 def _dangling(archive: Archive) -> Iterator[str]:

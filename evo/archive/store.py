@@ -10,6 +10,7 @@ import datetime
 import functools
 import hashlib
 import json
+import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -31,6 +32,7 @@ _ENTRIES = (
     "select c.*, s.text as source, k.params from candidates c"
     " left join kernels k on k.id = c.kernel_id left join sources s on s.id = k.source_id"
 )
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _RUN_COLUMNS = [field.name for field in dataclasses.fields(RunRecord)]
 
 P = ParamSpec("P")
@@ -332,6 +334,8 @@ class Archive:
 
 
 def _run_of(row: Mapping[str, Any]) -> RunRecord:
+    if not _ID.fullmatch(str(row["id"])):  # it names a folder; the archive may be somebody else's
+        raise codec.DamagedRowError(f"{row['id']!r} is no id of a run")
     return RunRecord(
         **{name: row[name] for name in _RUN_COLUMNS}
         | {"experiment": json.loads(row["experiment"]), "machine": json.loads(row["machine"] or "{}")}

@@ -85,9 +85,12 @@ def merge(sources: tuple[Path, ...], archive: Path | None, as_json: bool) -> Non
     """
     import json
 
+    from evo.archive import Archive
     from evo.archive.merging import merge as merge_into
 
     results = []
+    for source in sources:  # before a file is made for what cannot be read
+        Archive.open(source, readonly=True).close()
     with writable_archive(archive) as target:
         for source in sources:
             merged = merge_into(target, source)

@@ -35,6 +35,8 @@ def resolve(archive: Archive, ref: str) -> Found:
     runs = archive.runs()
     if not runs:
         raise RefError(f"archive {archive.path} holds no run", "run an experiment first")
+    if not ref.strip("/ "):
+        raise RefError("an empty name names no run", "write best, a run, or run/candidate")
     if ref.endswith(".toml"):
         return Found(_run_named(runs, _name_in(Path(ref))), None)
     run_part, slash, candidate = ref.rpartition("/")

@@ -65,10 +65,8 @@ def payload(lineage: Lineage, nodes: Sequence[Node], best: int | None, live: str
     source_ids = list(dict.fromkeys(genomes[n]["source_id"] for n in sorted(genomes)))
     source_chunk = _add_sources(chunks, archive, source_ids)
     details = _add_details(chunks, lineage, nodes, genomes)
-    twigs = [
-        Twig(node.n, node.plan.generation, next(iter(node.plan.parents), None), node.plan.operator, node.speedup)
-        for node in nodes
-    ]
+    first = dict(facts.first_parents(archive, run_id))
+    twigs = [Twig(node.n, node.plan.generation, first[node.n], node.plan.operator, node.speedup) for node in nodes]
     heights = heights_of(twigs)
     place = {source: index for index, source in enumerate(source_ids)}
     data = {

@@ -61,6 +61,9 @@ def test_merge(run_id: str) -> None:
     code, _, err = evo("archive", "merge", "runs/archive.db")
     assert code == 1
     assert "into itself" in err
+    code, _, err = evo("archive", "merge", "other.db", "missing.db", "--archive", "fresh.db")
+    assert (code, "missing.db does not exist" in err) == (1, True)
+    assert not Path("fresh.db").exists()
 
 
 def test_promote_into_the_library_that_readers_fall_back_on(run_id: str, monkeypatch: pytest.MonkeyPatch) -> None:

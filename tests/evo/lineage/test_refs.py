@@ -20,6 +20,8 @@ from tests.evo import archives
         ("{run}/-1", "write best, or a number"),
         ("none.toml", "No such file"),
         ("zzz", "runs: {run}"),
+        ("", "an empty name names no run"),
+        ("/", "an empty name names no run"),
     ],
 )
 def test_what_is_not_there_is_said_with_the_nearest(ref: str, words: str) -> None:

@@ -1,0 +1,60 @@
+"""An archive that somebody made by hand to do harm: whatever it holds, readers end, write where they are told, and say so."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from evo.archive import Archive, keeping
+from evo.cli.group import cli
+from evo.errors import ArchiveError
+from evo.lineage import Lineage
+from tests.evo import archives
+
+
+def changed(path: Path, *statements: str) -> Path:
+    archives.make(path)
+    raw = sqlite3.connect(path)
+    for statement in statements:
+        raw.execute(statement)
+    raw.commit()
+    raw.close()
+    return path
+
+
+@pytest.mark.parametrize("name", ["../elsewhere", "/tmp/elsewhere", "..", "a b", "", "a\n"])
+def test_a_run_that_names_another_folder_is_no_run(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "in").mkdir()
+    monkeypatch.chdir(tmp_path / "in")
+    path = changed(Path("a.db"), "pragma foreign_keys = off", f"update runs set id = '{name}'")
+    with Archive.open(path, readonly=True) as archive, pytest.raises(ArchiveError, match="is no id of a run"):
+        archive.runs()
+    result = CliRunner().invoke(cli, ["plot", "best", "--archive", "a.db"])
+    assert result.exit_code == 1
+    assert "damaged row" in result.output
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["in"]
+
+
+def test_a_circle_of_parents_ends(tmp_path: Path) -> None:
+    path = changed(
+        tmp_path / "a.db",
+        "update parents set parent_n = 5 where n = 2",
+        "insert into parents select id, 0, 0, id, 0, 'parent' from runs",
+    )
+    with Archive.open(path, readonly=True) as archive:
+        (run,) = archive.runs()
+        lineage = Lineage(archive, run)
+        for n in (None, 0, 2, 5):
+            assert len(list(lineage.walk(n))) <= 10
+        assert [node.n for node in lineage.line(5)] == [2, 5]
+        assert any("before its parent" in problem for problem in keeping.check(archive))
+    for command in (
+        ["lineage", "best"], ["lineage", "best", "--blame"], ["lineage", "best", "--tree"], ["lineage", "best", "--dot"],
+        ["lineage", "nm24", "--stats"], ["plot", "--kind", "phylogeny", "--format", "png", "--out", str(tmp_path)],
+        ["report", "--out", str(tmp_path / "r.html")],
+    ):  # fmt: skip
+        result = CliRunner().invoke(cli, [*command, "--archive", str(path)])
+        assert result.exit_code == 0, (command, result.output)
