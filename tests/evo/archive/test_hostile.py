@@ -1,4 +1,4 @@
-"""An archive that somebody made by hand to do harm: whatever it holds, readers end, write where they are told, and say so."""
+"""An archive that somebody made by hand to do harm: whatever it holds, readers end, and write where told."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def test_a_circle_of_parents_ends(tmp_path: Path) -> None:
         assert [node.n for node in lineage.line(5)] == [2, 5]
         assert any("before its parent" in problem for problem in keeping.check(archive))
     for command in (
-        ["lineage", "best"], ["lineage", "best", "--blame"], ["lineage", "best", "--tree"], ["lineage", "best", "--dot"],
-        ["lineage", "nm24", "--stats"], ["plot", "--kind", "phylogeny", "--format", "png", "--out", str(tmp_path)],
+        ["lineage"], ["lineage", "--blame"], ["lineage", "--tree"], ["lineage", "--dot"], ["lineage", "--stats"],
+        ["plot", "--kind", "phylogeny", "--format", "png", "--out", str(tmp_path)],
         ["report", "--out", str(tmp_path / "r.html")],
     ):  # fmt: skip
         result = CliRunner().invoke(cli, [*command, "--archive", str(path)])
