@@ -14,70 +14,36 @@ large as that allows. Atomic (and volatile or relaxed) accesses race with plain 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fitness.devices.simulator.faults import Findings
-from fitness.devices.simulator.lanes import Chunk, Context, unravel
+from fitness.devices.simulator.lanes import Chunk, Context
 from fitness.devices.simulator.memory import Memory
+from fitness.devices.simulator.race_history import (
+    ATOMIC,
+    EPOCH,
+    LANE,
+    MANY,
+    WARP_EPOCH,
+    Access,
+    History,
+    Read,
+    Stamps,
+    granule_shift,
+    spread_granules,
+)
+from fitness.devices.simulator.race_judge import Judge
 from fitness.devices.simulator.regions import Region
 from fitness.devices.simulator.sites import Site
 from fitness.devices.simulator.vector_clocks import COPY, VectorClocks
 
-Stamps = NDArray[np.int64]
-
-_EPOCH = 44  # bits above: block epoch
-_WARP_EPOCH = 24  # 20 bits: warp epoch
-_MANY = np.int64(1 << 23)  # several lanes of the warp read it
-_ATOMIC = np.int64(1 << 22)
-_LANE = np.int64((1 << 22) - 1)
 _LOG_LIMIT = 512
 
 
-class _History:
-    """Last accesses to every granule of one memory: a buffer by name, or all shared memory ("")."""
-
-    def __init__(self, granules: int, buffer: str) -> None:
-        self.buffer = buffer
-        self.writer: Stamps = np.zeros(granules, dtype=np.int64)
-        self.writer_site: NDArray[np.int32] = np.zeros(granules, dtype=np.int32)
-        self.reader: Stamps = np.zeros(granules, dtype=np.int64)
-        self.reader_site: NDArray[np.int32] = np.zeros(granules, dtype=np.int32)
-        self.stranger: Stamps = np.zeros(granules, dtype=np.int64)  # a reader of another warp than `reader`'s
-        #: Reads not entered yet: most are forgotten at the next barrier, before any write could race with them.
-        self.log: list[_Read] = []
-
-
-class _Read(NamedTuple):
-    """A read that is yet to be entered into the history."""
-
-    context: Context
-    relative: NDArray[np.int64]
-    bytes_each: int
-    site: Site
-    stamps: Stamps
-    epochs: Stamps
-
-
-class _Access(NamedTuple):
-    """One executed access.
-
-    Per granule its stamp, the smallest stamp of the lane's block epoch, and the warp that makes it.
-    """
-
-    context: Context
-    site: Site
-    granules: NDArray[np.int64]
-    per_lane: int
-    stamps: Stamps
-    epochs: Stamps
-    viewers: Stamps
-
-
-class Races:
+class Races(Judge):
     """Race detector of one launch (an `Observer` of its memory).
 
     Args:
@@ -89,16 +55,14 @@ class Races:
     sees_landing = True
 
     def __init__(self, sites: list[Site], findings: Findings, memory: Memory, *, fenced: bool, vector: bool) -> None:
-        self.sites, self.findings, self.memory, self.fenced = sites, findings, memory, fenced
-        self._vector = vector
-        self.clocks: VectorClocks | None = None
-        self.shift = _granule_shift(s for s in sites if s.space in ("shared", "generic"))
-        self.global_shift = _granule_shift(s for s in sites if s.space in ("global", "generic"))
-        self.collided: NDArray[np.intp] | None = None
+        shared, buffers = (
+            granule_shift(site for site in sites if site.space in (space, "generic")) for space in ("shared", "global")
+        )
+        super().__init__(sites, findings, memory, shift=shared, global_shift=buffers)
+        self.fenced, self._vector = fenced, vector
         self._stamps: dict[int, tuple[Context, int, Stamps, Any]] = {}
         self._version = 0
-        self._buffers: dict[str, _History] = {}
-        self._numbers: list[int] = []  # linear index of every block that has run
+        self._buffers: dict[str, History] = {}
 
     def begin(self, chunk: Chunk) -> None:
         """A new chunk: its shared memory has no history."""
@@ -106,7 +70,8 @@ class Races:
         self.epochs: Stamps = np.ones(slots, dtype=np.int64)
         self.warp_epochs: Stamps = np.ones(chunk.live.size // 32, dtype=np.int64)
         self.clocks = VectorClocks(chunk) if self._vector else None
-        self.shared_history = _History((slots * chunk.shared_stride >> self.shift) + 1, "")
+        granules = (slots * chunk.shared_stride >> self.shift) + 1
+        self.shared_history = History(granules, "", exclusive=not self._vector)
         self.lane_base = len(self._numbers) * chunk.stride
         self._stride = chunk.stride
         self._numbers += chunk.blocks.tolist()
@@ -123,7 +88,7 @@ class Races:
         if slots is None:
             self.epochs += 1
             if self.clocks is None:  # else copies, products and other blocks of a cluster have not met them
-                self.shared_history.log.clear()
+                self.shared_history.met()
                 self.quiet = True
         else:
             self.epochs[slots] += 1
@@ -153,10 +118,10 @@ class Races:
         if found is not None and found[0] is context and found[1] == self._version:
             return found[2], found[3]
         if self.clocks is not None:
-            epochs = self.clocks.own(context.lanes >> 5) << _EPOCH
+            epochs = self.clocks.own(context.lanes >> 5) << EPOCH
         else:
-            epochs = self.epochs[context.slot] << _EPOCH
-        stamps = epochs | (self.warp_epochs[context.lanes >> 5] << _WARP_EPOCH) | context.lanes
+            epochs = self.epochs[context.slot] << EPOCH
+        stamps = epochs | (self.warp_epochs[context.lanes >> 5] << WARP_EPOCH) | context.lanes
         if len(self._stamps) > 64:
             self._stamps.clear()
         self._stamps[id(context)] = (context, self._version, stamps, epochs)
@@ -168,31 +133,87 @@ class Races:
         """Lanes touch shared memory."""
         history = self.shared_history
         self.collided = None
-        if site.verb == "reads" and not site.atomic:
-            history.log.append(_Read(context, relative, bytes_each, site, *self._now(context)))
+        access = Read(context, relative, bytes_each, site, *self._now(context))
+        reads = site.verb == "reads" and not site.atomic
+        if self.quiet and reads:
+            history.log.append(access)  # nothing has been written since all blocks met at a barrier
+            if len(history.log) > _LOG_LIMIT:
+                self._share(history)
+                self._enter_reads(history)
+            return
+        if history.exclusive and self._alone(history, access):
+            return
+        if reads:
+            history.log.append(access)
             if len(history.log) > _LOG_LIMIT:
                 self._enter_reads(history)
-            if self.quiet:
-                return  # nothing has been written since all blocks met at a barrier
         elif history.log:
             self._enter_reads(history)
         if site.verb != "reads":
             self.quiet = False
         count = bytes_each >> self.shift
-        self._access(history, context, self._granules(context, relative, bytes_each), count, site)
+        self._access(history, context, self._granules(history, access), count, site)
 
-    def _granules(self, context: Context, relative: NDArray[np.int64], bytes_each: int) -> NDArray[np.int64]:
-        first = (relative + context.slot * context.chunk.shared_stride) >> self.shift
-        return _spread(first, bytes_each >> self.shift)
+    # ---- what nobody else has touched
 
-    def _enter_reads(self, history: _History) -> None:
+    def _alone(self, history: History, access: Read) -> bool:
+        """Put an access off if each granule it touches is one lane's alone; else nothing more is put off."""
+        first = history.log if self.quiet and not history.buffer else []  # reads of which nobody has asked yet
+        if access.site.atomic or not all(self._claims(history, one) for one in (*first, access)):
+            self._share(history)
+            return False
+        if access.site.verb == "reads":
+            history.log.append(access)
+        else:
+            history.writes.append(access)
+            self.quiet = self.quiet and bool(history.buffer)
+        if len(history.log) + len(history.writes) > _LOG_LIMIT:
+            self._enter_all(history)
+        return True
+
+    def _claims(self, history: History, access: Read) -> bool:
+        return history.claim(*self._vector_index(history, access), access.stamps, access.epochs)
+
+    def _vector_index(self, history: History, access: Read) -> tuple[NDArray[np.int64], int]:
+        """Place of each lane's access in units of its size, and granules in one."""
+        wide = access.bytes_each.bit_length() - 1
+        if history.buffer:
+            return access.relative >> wide, access.bytes_each >> self.global_shift
+        return (access.relative >> wide) + access.context.window("shared", wide), access.bytes_each >> self.shift
+
+    def _enter_all(self, history: History) -> None:
+        """Enter what was put off while every granule was one lane's alone."""
+        for kind, accesses in (("writer", history.writes), ("reader", history.log)):
+            for one in accesses:
+                history.enter(kind, *self._vector_index(history, one), one.stamps, one.site)
+            accesses.clear()
+
+    def _share(self, history: History) -> None:
+        """Lanes share granules: from now on accesses are judged one by one."""
+        history.exclusive = False
+        for one in history.writes:
+            history.enter("writer", *self._vector_index(history, one), one.stamps, one.site)
+        history.writes.clear()
+        if history.buffer:
+            self._enter_reads(history)
+
+    # ---- one by one
+
+    def _granules(self, history: History, access: Read) -> NDArray[np.int64]:
+        if history.buffer:
+            shift, first = self.global_shift, access.relative
+        else:
+            context = access.context
+            shift, first = self.shift, access.relative + context.window("shared", 0)
+        return spread_granules(first >> shift, access.bytes_each >> shift)
+
+    def _enter_reads(self, history: History) -> None:
         for read in history.log:
-            count = read.bytes_each >> self.shift
+            count = read.bytes_each >> (self.global_shift if history.buffer else self.shift)
             stamps, epochs = read.stamps, read.epochs
             if count > 1:
                 stamps, epochs = np.repeat(stamps, count), np.repeat(epochs, count)
-            granules = self._granules(read.context, read.relative, read.bytes_each)
-            self._read(history, granules, stamps, epochs, read.site)
+            self._read(history, self._granules(history, read), stamps, epochs, read.site)
         history.log.clear()
 
     def global_(
@@ -208,9 +229,15 @@ class Races:
             return
         history = self._buffers.get(region.name)
         if history is None:
-            history = self._buffers[region.name] = _History((region.size >> self.global_shift) + 1, region.name)
+            granules = (region.size >> self.global_shift) + 1
+            history = self._buffers[region.name] = History(granules, region.name, exclusive=not self._vector)
         count = bytes_each >> self.global_shift
-        self._access(history, context, _spread(relative >> self.global_shift, count), count, site)
+        if history.exclusive:
+            stamps, epochs = self._now(context)
+            stamps = stamps + self.lane_base
+            if self._alone(history, Read(context, relative, bytes_each, site, stamps, epochs)):
+                return
+        self._access(history, context, spread_granules(relative >> self.global_shift, count), count, site)
 
     def bulk(
         self, one: Context, slot: int, offsets: NDArray[np.int64], site: Site, kind: int | None = None
@@ -247,13 +274,14 @@ class Races:
         if history.log:
             self._enter_reads(history)
         tick = self.clocks.pseudo(kind, slot)
-        stamp = np.int64(tick[1] << _EPOCH | tick[0] << 5)
-        granules = self._granules(context, offsets, size)
+        stamp = np.int64(tick[1] << EPOCH | tick[0] << 5)
+        stamps = np.full(context.n, stamp)
+        granules = self._granules(history, Read(context, offsets, size, site, stamps, stamps))
         count = size >> self.shift
         stamps = np.full(granules.size, stamp)
         self.quiet = self.quiet and site.verb == "reads"
         viewers = np.repeat(context.lanes >> 5, count)
-        self._enter(history, _Access(context, site, granules, count, stamps, stamps, viewers))
+        self._enter(history, Access(context, site, granules, count, stamps, stamps, viewers))
         return tick
 
     def bulk_global(self, one: Context, region: Region, rows: NDArray[np.int64], size: int, site: Site) -> None:
@@ -264,16 +292,16 @@ class Races:
         pieces = (rows[:, None] + np.arange(0, size, step)).ravel()
         self.global_(Context(one.chunk, np.repeat(one.lanes, pieces.size)), region, pieces, site, step)
 
-    def _access(self, history: _History, context: Context, granules: NDArray[np.int64], count: int, site: Site) -> None:
+    def _access(self, history: History, context: Context, granules: NDArray[np.int64], count: int, site: Site) -> None:
         stamps, epochs = self._now(context)
         if history.buffer:
             stamps = stamps + self.lane_base
         viewers = context.lanes >> 5
         if count > 1:
             stamps, epochs, viewers = (np.repeat(x, count) for x in (stamps, epochs, viewers))
-        self._enter(history, _Access(context, site, granules, count, stamps, epochs, viewers))
+        self._enter(history, Access(context, site, granules, count, stamps, epochs, viewers))
 
-    def _enter(self, history: _History, now: _Access) -> None:
+    def _enter(self, history: History, now: Access) -> None:
         """Judge an access by those before it, and remember it."""
         site, granules, count, stamps = now.site, now.granules, now.per_lane, now.stamps
         self.collided = None
@@ -284,42 +312,14 @@ class Races:
             return
         self._judge(history, history.reader, now, "read")
         self._judge(history, history.stranger, now, "read")
-        history.writer[granules] = stamps | _ATOMIC if site.atomic else stamps
+        history.writer[granules] = stamps | ATOMIC if site.atomic else stamps
         history.writer_site[granules] = site.index
         if not site.atomic:
             lost = history.writer.take(granules) != stamps
             if lost.any():
                 self.collided = np.unique(np.flatnonzero(lost) // count)
 
-    def _judge(self, history: _History, last: Stamps, now: _Access, verb: str) -> None:
-        """Compare with the last writer or reader of every granule; report conflicts."""
-        before = last.take(now.granules)
-        recent = self._recent(history, before, now)
-        if recent.any():
-            self._accuse(history, before, recent, now, verb)
-
-    def _recent(self, history: _History, before: Stamps, now: _Access) -> NDArray[np.bool_]:
-        """Where the access before may not be ordered before this one (of one warp: its warp epoch decides later)."""
-        if self.clocks is None:
-            recent = before >= now.epochs
-            if history.buffer:
-                recent |= (before != 0) & (self._block(before) != self._block(now.stamps))
-            return np.asarray(recent)
-        base = self.lane_base if history.buffer else 0
-        warp = ((before & _LANE) - base) >> 5
-        here = (before != 0) & (warp >= 0)  # of this chunk
-        warp = np.where(here, warp, 0)
-        cluster = self.clocks.cluster_of
-        near = here & (cluster(warp) == cluster(now.viewers))
-        loose = self.clocks.unordered(now.viewers, warp, before >> _EPOCH)
-        loose |= warp == ((now.stamps & _LANE) - base) >> 5
-        return np.asarray((before != 0) & (~near | loose))
-
-    def _block(self, stamps: Stamps) -> NDArray[np.int64]:
-        """Number of the block (over all chunks) a stamp's lane belongs to."""
-        return np.asarray((stamps & _LANE) // self._stride)
-
-    def _read(self, history: _History, granules: NDArray[np.int64], stamps: Stamps, epochs: Any, site: Site) -> None:
+    def _read(self, history: History, granules: NDArray[np.int64], stamps: Stamps, epochs: Any, site: Site) -> None:
         old = history.reader.take(granules)
         history.reader[granules] = stamps
         history.reader_site[granules] = site.index
@@ -327,101 +327,15 @@ class Races:
         lost = kept != stamps
         if lost.any():
             where, winner, loser = granules[lost], kept[lost], stamps[lost]
-            near = ((winner ^ loser) & _LANE) < 32
-            near &= (winner & _LANE) >> 5 == (loser & _LANE) >> 5
-            history.reader[where[near]] = winner[near] | _MANY
+            near = ((winner ^ loser) & LANE) < 32
+            near &= (winner & LANE) >> 5 == (loser & LANE) >> 5
+            history.reader[where[near]] = winner[near] | MANY
             history.stranger[where[~near]] = loser[~near]
         recent = old >= epochs if self.clocks is None else old != 0
         if recent.any():
             where, before, now = granules[recent], old[recent], stamps[recent]
-            near = (before & _LANE) >> 5 == (now & _LANE) >> 5
-            together = near & ((before >> _WARP_EPOCH) == (now >> _WARP_EPOCH))
-            many = together & (((before ^ now) & _LANE != 0) | (before & _MANY != 0))
-            history.reader[where[many]] |= _MANY
+            near = (before & LANE) >> 5 == (now & LANE) >> 5
+            together = near & ((before >> WARP_EPOCH) == (now >> WARP_EPOCH))
+            many = together & (((before ^ now) & LANE != 0) | (before & MANY != 0))
+            history.reader[where[many]] |= MANY
             history.stranger[where[~near]] = before[~near]
-
-    def _accuse(self, history: _History, last: Stamps, recent: NDArray[np.bool_], now: _Access, verb: str) -> None:
-        """Report those accesses, recent enough to be unordered, that do conflict."""
-        site, places = now.site, np.flatnonzero(recent)
-        before, after = last[places], now.stamps[places]
-        lane_before, lane_after = before & _LANE, after & _LANE
-        conflict = (lane_before != lane_after) | ((before & _MANY) != 0)
-        same_warp = lane_before >> 5 == lane_after >> 5
-        conflict &= ~(same_warp & ((before >> _WARP_EPOCH) != (after >> _WARP_EPOCH)))
-        if site.atomic:
-            conflict &= (before & _ATOMIC) == 0
-        if verb == "written" and self.memory.changes is not None and conflict.any():
-            conflict &= self.memory.changes()[places // now.per_lane]  # the same value again harms nobody
-        if not conflict.any():
-            return
-        first = int(np.argmax(conflict))
-        place = int(places[first])
-        sites = history.writer_site if verb == "written" else history.reader_site
-        other = self.sites[int(sites[now.granules[place]])]
-        if self.findings.knows("race", site.line, f"{history.buffer} {other.line}"):
-            return
-        self._report(history, now, place, before[first], other, verb)
-
-    def _report(self, history: _History, now: _Access, place: int, before: np.int64, other: Site, verb: str) -> None:
-        context, site = now.context, now.site
-        lane = int(context.lanes[place // now.per_lane])
-        number = int(before & _LANE)
-        many = " (and other lanes of its warp)" if before & _MANY else ""
-        if history.buffer:
-            region = next(r for r in self.memory.regions if r.name == history.buffer)
-            what = self.memory.element(region, int(now.granules[place]) << self.global_shift)
-            block = self._numbers[number // self._stride]
-            own = block == int(context.chunk.blocks[lane // self._stride])
-            who = f"thread {unravel(number % self._stride, context.chunk.block)}"
-            who += "" if own else f" of block {unravel(block, context.chunk.grid)}"
-            cure = "with no barrier in between" if own else "and nothing orders the two blocks"
-            suggestion = (
-                ""
-                if own
-                else "Use atomics, or give every block its own part of a workspace and add in a second launch."
-            )
-        else:
-            what = (
-                f"shared memory at byte {int(now.granules[place] << self.shift) % max(1, context.chunk.shared_stride)}"
-            )
-            who = f"thread {context.chunk.position(number % context.chunk.live.size)[1]}"
-            if number >= context.chunk.live.size:  # a pseudo warp of the vector clocks
-                copies = number < context.chunk.live.size + 32 * context.chunk.blocks.size
-                who = "a bulk copy" if copies else "a wgmma"
-            cure, suggestion = "with no barrier in between", ""
-            if self.clocks is not None:
-                cure = "and nothing orders the two"
-        self.findings.add(
-            "race",
-            f"{self.memory.where(context, lane)} {site.verb} {what} that {who}{many} has {verb} "
-            f"at line {other.line} {cure}",
-            site.line,
-            f"{history.buffer} {other.line}",
-            suggestion=suggestion,
-        )
-
-    def settle(self, context: Context, differs: NDArray[np.bool_], site: Site) -> None:
-        """Lanes of one instruction wrote one place: a race where their values differ."""
-        if self.collided is None:
-            return
-        rows = self.collided[differs[self.collided]]
-        if rows.size and not self.findings.knows("race", site.line, "collision"):
-            lane = context.lanes[int(rows[0])]
-            self.findings.add(
-                "race",
-                f"{self.memory.where(context, lane)} and another thread write different values to the same place "
-                "in one instruction",
-                site.line,
-                "collision",
-            )
-
-
-def _granule_shift(sites: Iterable[Site]) -> int:
-    return min((s.shift for s in sites), default=4)
-
-
-def _spread(first: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """Granules of accesses that cover `count` each."""
-    if count == 1:
-        return first
-    return np.asarray((first[:, None] + np.arange(count)).reshape(-1))
