@@ -13,8 +13,27 @@ from fitness.task import Task
 Run = Callable[[], Any]
 """Enqueues one product on torch's current stream; returns Y as a tensor in the task's layout."""
 
-Routine = Callable[[Any, Any, Task], Run]
-"""Prepares one: W (M, K) and X in the task's layout as CUDA tensors -> `Run`. Raises `NotApplicableError`."""
+
+@dataclass(frozen=True)
+class Given:
+    """What a routine computes with, as CUDA tensors.
+
+    Attributes:
+        task: what.
+        w: (M, K), zeros and all. x: in the task's layout, (N, K) for "col", (K, N) for "row".
+        bias: (M,). residual: as Y. factor: of `scale`. None where the task's epilogue has no such step.
+    """
+
+    task: Task
+    w: Any
+    x: Any
+    bias: Any = None
+    residual: Any = None
+    factor: float | None = None
+
+
+Routine = Callable[[Given], Run]
+"""Prepares a product. Raises `NotApplicableError`."""
 
 BASELINES: Final[dict[str, str]] = {
     "cublas": "fitness.baselines.routines:cublas",
@@ -31,13 +50,14 @@ BASELINES: Final[dict[str, str]] = {
     "cusparse_blocked_ell": "fitness.baselines.cusparse:ell",
     "torch_csr": "fitness.baselines.routines:torch_csr",
     "torch_bsr": "fitness.baselines.routines:torch_bsr",
+    "eager": "fitness.baselines.routines:eager",
     "torch_compile": "fitness.baselines.routines:torch_compile",
 }
 """Name -> "module:function"; a task may also name any "module:function" that takes (w, x) and returns Y."""
 
 VENDORS: Final = (
     "cublas", "cublaslt", "cusparselt", "cusparse_csr1", "cusparse_csr2", "cusparse_csr3",
-    "cusparse_bsr", "cusparse_blocked_ell", "torch_bsr",
+    "cusparse_bsr", "cusparse_blocked_ell", "torch_bsr", "eager",
 )  # fmt: skip
 """What `baseline = "auto"` tries on a card; the fastest of each shape is the baseline."""
 
@@ -77,4 +97,4 @@ def routine(name: str) -> Routine:
     if name in BASELINES:
         return cast(Routine, found)
     user = cast(Callable[[Any, Any], Any], found)
-    return lambda w, x, task: lambda: user(w, x)  # noqa: ARG005
+    return lambda given: lambda: user(given.w, given.x)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, Final
 
-from fitness.baselines import NotApplicableError, Routine, Run
+from fitness.baselines import Given, NotApplicableError, Routine, Run
 from fitness.task import Task
 
 _DATA_TYPES: Final = {"float32": 0, "float16": 2, "bfloat16": 14}
@@ -171,9 +171,10 @@ def _refuse(task: Task) -> int:
     return _DATA_TYPES[task.dtype]
 
 
-def _product(sparse: Sparse, w: Any, x: Any, task: Task, algorithm: int) -> Run:
+def _product(sparse: Sparse, given: Given, algorithm: int) -> Run:
     import torch
 
+    w, x, task = given.w, given.x, given.task
     kind, (m, k) = _DATA_TYPES[task.dtype], w.shape
     n = x.shape[0] if task.x_layout == "col" else x.shape[1]
     y = torch.empty((n, m) if task.y_layout == "col" else (m, n), dtype=w.dtype, device=w.device)
@@ -206,9 +207,9 @@ def coo(algorithm: int) -> Routine:
 
 
 def _of(make: Callable[[Any, int, Task], Sparse], algorithm: int) -> Routine:
-    def prepare(w: Any, x: Any, task: Task) -> Run:
-        kind = _refuse(task)
-        return _product(make(w, kind, task), w, x, task, algorithm)
+    def prepare(given: Given) -> Run:
+        kind = _refuse(given.task)
+        return _product(make(given.w, kind, given.task), given, algorithm)
 
     return prepare
 

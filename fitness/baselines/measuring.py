@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fitness import costing
-from fitness.baselines import VENDORS, BaselineTimes, NotApplicableError, Run, fastest_names, routine
+from fitness.baselines import VENDORS, BaselineTimes, Given, NotApplicableError, Run, fastest_names, routine
 from fitness.correctness import check
 from fitness.devices.cuda.cuda import Cuda
 from fitness.devices.cuda.driver import Array, Card
@@ -38,6 +38,16 @@ def _tensor(address: int, like: Array, dtype: str) -> Any:
     return torch.as_tensor(_Borrowed(address, like.shape, like.dtype.str), device="cuda")
 
 
+def _given(task: Task, case: Case, addresses: Mapping[str, int]) -> Given:
+    """The operands at these addresses as tensors."""
+    types = {"W.values": task.dtype, "X": task.dtype, "bias": task.dtype, "residual": task.out_dtype}
+    buffers = case.inputs.buffers
+    tensors = {name: _tensor(addresses[name], buffers[name], dtype) for name, dtype in types.items()}
+    bias, residual = (tensors[name] if name in task.epilogue else None for name in ("bias", "residual"))
+    factor = float(case.scalars["scale"]) if "scale" in task.epilogue else None
+    return Given(task, tensors["W.values"], tensors["X"], bias, residual, factor)
+
+
 class RoutineSubject:
     """A routine as something to be timed beside candidates; its operands rotate as theirs do."""
 
@@ -51,12 +61,9 @@ class RoutineSubject:
         self.arena = (card.allocate(256), 256)
         prepare = routine(name)
         self._runs: list[Run] = []
-        buffers = case.inputs.buffers
         with torch.cuda.stream(self._stream):
             for addresses in self.sets.addresses[: max(1, runs)]:
-                w = _tensor(addresses["W.values"], buffers["W.values"], task.dtype)
-                x = _tensor(addresses["X"], buffers["X"], task.dtype)
-                self._runs.append(prepare(w, x, task))
+                self._runs.append(prepare(_given(task, case, addresses)))
 
     def clear(self) -> None:
         """Nothing: a routine keeps no state of ours."""

@@ -1,4 +1,4 @@
-"""Vendor routines through PyTorch. W is (M, K); X is (N, K) for layout "col", (K, N) for "row"; Y likewise."""
+"""Vendor routines through PyTorch; operands as `Given` says, Y in the task's layout."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Callable
 from typing import Any
 
-from fitness.baselines import NotApplicableError, Run
+from fitness.baselines import Given, NotApplicableError, Run
 from fitness.task import Task
 
 
@@ -19,50 +19,114 @@ def _plain(task: Task) -> None:
         raise NotApplicableError("it wants X and Y in the same layout")
 
 
-def _product(w: Any, x: Any, task: Task) -> Run:
-    import torch
-
-    _plain(task)
+def _factors(given: Given) -> tuple[Any, Any]:
+    """The two sides of torch.mm that give Y in the task's layout."""
+    task = given.task
+    if task.x_layout != task.y_layout:
+        raise NotApplicableError("it wants X and Y in the same layout")
     if task.dtype != task.out_dtype:
         raise NotApplicableError(f"it gives no {task.out_dtype} of {task.dtype}")
-    first, second = (x, w.t()) if task.x_layout == "col" else (w, x)
-    out = torch.empty((first.shape[0], second.shape[1]), dtype=w.dtype, device=w.device)
+    return (given.x, given.w.t()) if task.x_layout == "col" else (given.w, given.x)
+
+
+def _product(given: Given) -> Run:
+    import torch
+
+    _plain(given.task)
+    first, second = _factors(given)
+    out = torch.empty((first.shape[0], second.shape[1]), dtype=given.w.dtype, device=given.w.device)
     return lambda: torch.mm(first, second, out=out)
 
 
-def cublas(w: Any, x: Any, task: Task) -> Run:
+def _preferring(library: str, run: Run) -> Run:
+    """The same with PyTorch told which library to call."""
+    import torch
+
+    def enqueue() -> Any:
+        torch.backends.cuda.preferred_blas_library(library)
+        return run()
+
+    return enqueue
+
+
+def cublas(given: Given) -> Run:
     """Dense product by cuBLAS (torch.mm), W with its zeros."""
+    return _preferring("cublas", _product(given))
+
+
+def cublaslt(given: Given) -> Run:
+    """The same by cuBLASLt, which computes a bias with ReLU or GELU (by tanh) in its epilogue."""
     import torch
 
-    run = _product(w, x, task)
+    steps = given.task.epilogue
+    if not steps:
+        return _preferring("cublaslt", _product(given))
+    if steps[0] != "bias" or steps[1:] not in ((), ("relu",), ("gelu_tanh",)) or given.task.x_layout != "col":
+        raise NotApplicableError("of epilogues it computes bias, with relu or gelu_tanh behind, in column layout")
+    first, second = _factors(given)
+    if len(steps) == 1:
+        return _preferring("cublaslt", lambda: torch.addmm(given.bias, first, second))
+    gelu = steps[1] == "gelu_tanh"
+    return _preferring("cublaslt", lambda: torch._addmm_activation(given.bias, first, second, use_gelu=gelu))
 
-    def enqueue() -> Any:
-        torch.backends.cuda.preferred_blas_library("cublas")
-        return run()
 
-    return enqueue
-
-
-def cublaslt(w: Any, x: Any, task: Task) -> Run:
-    """The same by cuBLASLt."""
+def _chain(given: Given) -> Callable[[Any], Any]:
+    """The task's epilogue as PyTorch operations on Y in the task's layout."""
     import torch
 
-    run = _product(w, x, task)
+    column = given.task.y_layout == "col"
+    operations: dict[str, Callable[[Any], Any]] = {
+        "bias": lambda y: y + (given.bias if column else given.bias[:, None]),
+        "residual": lambda y: y + given.residual,
+        "scale": lambda y: y * given.factor,
+        "relu": torch.relu,
+        "gelu": torch.nn.functional.gelu,
+        "gelu_tanh": functools.partial(torch.nn.functional.gelu, approximate="tanh"),
+        "silu": torch.nn.functional.silu,
+    }
+    steps = [operations[step] for step in given.task.epilogue]
 
-    def enqueue() -> Any:
-        torch.backends.cuda.preferred_blas_library("cublaslt")
-        return run()
+    def apply(y: Any) -> Any:
+        for step in steps:
+            y = step(y)
+        return y
 
-    return enqueue
+    return apply
 
 
-def cusparselt(w: Any, x: Any, task: Task) -> Run:
+def eager(given: Given) -> Run:
+    """The dense product and its epilogue as separate PyTorch operations, each rounded to the output's type."""
+    import torch
+
+    if not given.task.epilogue:
+        raise NotApplicableError("without an epilogue it is cublas")
+    first, second = _factors(given)
+    chain = _chain(given)
+    return lambda: chain(torch.mm(first, second))
+
+
+def torch_compile(given: Given) -> Run:
+    """The dense product and its epilogue as torch.compile makes them (max-autotune, without its own graphs)."""
+    import torch
+
+    first, second = _factors(given)
+    chain = _chain(given)
+
+    def whole(left: Any, right: Any) -> Any:
+        return chain(torch.mm(left, right))
+
+    compiled = torch.compile(whole, mode="max-autotune-no-cudagraphs", dynamic=False)
+    return lambda: compiled(first, second)
+
+
+def cusparselt(given: Given) -> Run:
     """2:4 product by cuSPARSELt, by the fastest of its algorithms.
 
     The library's own search serves only to learn how many there are: through PyTorch it ends with an internal error
     where the result is wanted in column layout. A call takes a quarter of a second of host time (seen on an H200),
     so each algorithm is called once, captured, and replayed.
     """
+    task, w, x = given.task, given.w, given.x
     _plain(task)
     pattern = dict(task.pattern or {})
     if (pattern.get("kind"), pattern.get("n"), pattern.get("m")) != ("nm", 2, 4):
@@ -138,28 +202,17 @@ def _sparse_product(rows: Any, x: Any, task: Task) -> Run:
     return enqueue
 
 
-def torch_csr(w: Any, x: Any, task: Task) -> Run:
+def torch_csr(given: Given) -> Run:
     """CSR product as PyTorch calls cuSPARSE; of 16-bit operands it is less accurate than tasks ask for."""
-    _plain(task)
-    rows = w.to_sparse_csr()
-    return _sparse_product(rows, x, task)
+    _plain(given.task)
+    return _sparse_product(given.w.to_sparse_csr(), given.x, given.task)
 
 
-def torch_bsr(w: Any, x: Any, task: Task) -> Run:
+def torch_bsr(given: Given) -> Run:
     """Block-sparse product by PyTorch's BSR kernels."""
-    _plain(task)
-    pattern = dict(task.pattern or {})
+    _plain(given.task)
+    pattern = dict(given.task.pattern or {})
     if pattern.get("kind") != "block":
         raise NotApplicableError("it takes block patterns only")
-    rows = w.to_sparse_bsr(tuple(pattern["shape"]))
-    return _sparse_product(rows, x, task)
-
-
-def torch_compile(w: Any, x: Any, task: Task) -> Run:
-    """The dense product as torch.compile makes it (max-autotune, without its own graphs)."""
-    import torch
-
-    _plain(task)
-    first, second = (x, w.t()) if task.x_layout == "col" else (w, x)
-    compiled = torch.compile(torch.mm, mode="max-autotune-no-cudagraphs", dynamic=False)
-    return lambda: compiled(first, second)
+    rows = given.w.to_sparse_bsr(tuple(pattern["shape"]))
+    return _sparse_product(rows, given.x, given.task)

@@ -205,15 +205,15 @@ def test_a_compilation_that_takes_too_much_memory_has_failed() -> None:
 def test_a_vendor_routine_that_does_not_answer_is_told_so_once_and_the_next_one_is_asked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The pool's clock leaps by a minute whenever a routine begins to hang: no test waits for 30 s."""
-    leaping = SimpleNamespace(monotonic=lambda: time.monotonic() + 60.0 * cards.asked().count("hangs"))
+    """The pool's clock leaps by two minutes whenever a routine begins to hang: no test waits for one."""
+    leaping = SimpleNamespace(monotonic=lambda: time.monotonic() + 120.0 * cards.asked().count("hangs"))
     monkeypatch.setattr("evo.pool.time", leaping)
-    limits = CandidateLimits(hang_s=45.0)  # what would end the wait were there no limit of its own
+    limits = CandidateLimits(hang_s=90.0)  # what would end the wait were there no limit of its own
     with Pool(DeviceSpec("tests.evo.cards:RoutineCard", "H200"), 1, limits) as pool:
         before = pool.worker_pids()
         hanging, refusing = pool.vendor_times(TASK, ("hangs", "refuses"))
         assert gone(before)
-    assert (hanging.name, hanging.timings, hanging.why_not) == ("hangs", (), "no answer within 30 s")
+    assert (hanging.name, hanging.timings, hanging.why_not) == ("hangs", (), "no answer within 60 s")
     assert (refusing.name, refusing.why_not) == ("refuses", "refuses does not take this task")
     assert cards.asked() == ["hangs", "refuses"]  # what hung is not tried again
 

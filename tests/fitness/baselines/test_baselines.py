@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
-from fitness.baselines import BASELINES, VENDORS, BaselineTimes, NotApplicableError, routine
+from fitness.baselines import BASELINES, VENDORS, BaselineTimes, Given, NotApplicableError, routine
 from fitness.baselines.cusparse import blocked_ell
 from fitness.baselines.measuring import fastest
 from fitness.baselines.routines import cusparselt, torch_bsr
+from fitness.gpu import load
+from fitness.inputs import make_case
+from fitness.kernel import FormatChoice
 from fitness.outcome import Timing
 from fitness.registry import UnknownNameError
 from fitness.task import Task
@@ -31,7 +36,7 @@ def test_every_baseline_can_be_found() -> None:
 
 
 def test_a_dotted_name_is_the_users_own() -> None:
-    run = routine(f"{__name__}:product")(np.ones((4, 3)), np.ones((2, 3)), gemm_task())
+    run = routine(f"{__name__}:product")(Given(gemm_task(), np.ones((4, 3)), np.ones((2, 3))))
     np.testing.assert_array_equal(run(), np.full((2, 4), 3.0))
 
 
@@ -50,7 +55,7 @@ def test_routines_of_blocks_want_a_block_pattern() -> None:
     task = gemm_task()
     for name in ("cusparse_bsr", "cusparse_blocked_ell"):
         with pytest.raises(NotApplicableError, match="block patterns"):
-            routine(name)(np.ones((64, 64), np.float16), np.ones((8, 64), np.float16), task)
+            routine(name)(Given(task, np.ones((64, 64), np.float16), np.ones((8, 64), np.float16)))
 
 
 def test_blocked_ell_holds_the_matrix() -> None:
@@ -76,4 +81,47 @@ def test_what_does_not_apply_says_so() -> None:
     nothing = np.ones(1)
     for prepare in (cusparselt, torch_bsr):
         with pytest.raises(NotApplicableError, match="epilogue"):
-            prepare(nothing, nothing, fused)
+            prepare(Given(fused, nothing, nothing))
+
+
+def fused_task(epilogue: Sequence[str], layout: str = "col") -> Task:
+    spec = {"op": "gemm", "dtype": "float32", "shapes": [{"M": 24, "N": 8, "K": 16}], "epilogue": list(epilogue)}
+    return Task.from_spec({**spec, "x_layout": layout, "y_layout": layout})
+
+
+@pytest.mark.parametrize(
+    ("name", "epilogue", "layout"),
+    [
+        ("eager", ["bias", "gelu", "residual", "scale"], "col"),
+        ("eager", ["residual", "silu", "bias"], "row"),
+        ("eager", ["bias", "gelu_tanh"], "row"),
+        ("cublaslt", ["bias"], "col"),
+        ("cublaslt", ["bias", "relu"], "col"),
+    ],
+)
+def test_epilogues_are_those_of_the_task(name: str, epilogue: list[str], layout: str) -> None:
+    torch = pytest.importorskip("torch")
+    task = fused_task(epilogue, layout)
+    case = make_case(task, task.shapes[0], FormatChoice("dense"), seed=3, data="normal", gpu=load("H200"))
+    tensors = {key: torch.from_numpy(array.copy()) for key, array in case.inputs.buffers.items()}
+    given = Given(
+        task,
+        tensors["W.values"],
+        tensors["X"],
+        tensors["bias"] if "bias" in epilogue else None,
+        tensors["residual"] if "residual" in epilogue else None,
+        float(case.scalars["scale"]) if "scale" in epilogue else None,
+    )
+    found = routine(name)(given)().numpy()
+    assert found.shape == case.inputs.outputs["Y"].shape
+    np.testing.assert_allclose(case.logical({"Y": found}), case.reference, rtol=1e-4, atol=1e-4)
+
+
+def test_what_a_library_cannot_fuse_is_not_its_baseline() -> None:
+    pytest.importorskip("torch")
+    nothing = np.ones(1)
+    for epilogue in (["relu"], ["bias", "gelu"], ["bias", "relu", "residual"]):
+        with pytest.raises(NotApplicableError, match="of epilogues it computes bias"):
+            routine("cublaslt")(Given(fused_task(epilogue), nothing, nothing))
+    with pytest.raises(NotApplicableError, match="without an epilogue"):
+        routine("eager")(Given(gemm_task(), nothing, nothing))
