@@ -16,7 +16,7 @@ for phase in "$@"; do
             experiments/nm24.toml --no-llm -q --set device.kind=cuda --set "budget.minutes=$minutes" \
             --archive "$out/nm24.db"
     else
-        set -- timeout --kill-after=5 130 python3 -m benchmarks.gpu.measure "$out" "$phase"
+        set -- timeout --kill-after=5 180 python3 -m benchmarks.gpu.measure "$out" "$phase"
     fi
     "$@" 2>>"$out/errors.log" || {
         failed=1

@@ -19,12 +19,12 @@ from benchmarks.gpu import judging, numbers
 from benchmarks.gpu.recording import Record
 
 PHASES: dict[str, tuple[Callable[[Record], str], float]] = {
-    "vendors": (judging.vendors, 50.0),
+    "vendors": (judging.vendors, 110.0),
     "seeds": (judging.seeds, 85.0),
     "noise": (numbers.noise, 75.0),
     "redteam": (judging.redteam_on_card, 45.0),
     "faults": (judging.faults, 75.0),
-    "throughput": (judging.throughput, 90.0),
+    "throughput": (judging.throughput, 150.0),
     "tolerance": (numbers.tolerance, 45.0),
     "tools": (numbers.tools, 60.0),
     "confirm": (judging.confirm, 110.0),
