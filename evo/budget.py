@@ -14,6 +14,7 @@ from evo.observer import BudgetLine
 
 Kind = Literal["evaluations", "minutes", "gpu_minutes", "tokens", "usd"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
+TIMES: tuple[Kind, ...] = ("minutes", "gpu_minutes")
 
 
 class BudgetError(ValueError):
@@ -87,8 +88,7 @@ class Budget:
 
     def exhausted_time(self) -> Kind | None:
         """The first time budget of which nothing is left, or None."""
-        kinds: tuple[Kind, ...] = ("minutes", "gpu_minutes")
-        return next((k for k in kinds if (limit := self._limits[k]) is not None and self.used(k) >= limit), None)
+        return next((k for k in TIMES if (limit := self._limits[k]) is not None and self.used(k) >= limit), None)
 
     def line(self, kind: Kind) -> BudgetLine:
         """One budget as a fact."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from evo import confirm, resuming, starting
 from evo.archive import Archive, Entry, facts
 from evo.archive.lock import run_lock
-from evo.budget import Budget
+from evo.budget import TIMES, Budget
 from evo.ending import ErrorsToArchive
 from evo.errors import ArchiveError, BaselineError, EvoError
 from evo.evaluator import Evaluator, VendorTimes
@@ -66,7 +66,7 @@ def run_experiment(
     *,
     pool: Evaluator,
     observer: Observer | None = None,
-    resume: bool = False,
+    resume: bool | str = False,
     replay: str | None = None,
     connection: Connection | None = None,
     notes: Sequence[str] = (),
@@ -80,7 +80,7 @@ def run_experiment(
         archive: open for writing.
         pool: open; its device is recorded, and a resumed run must have had the same.
         observer: told of everything; None is `Silent`.
-        resume: continue instead of starting anew.
+        resume: continue the latest unfinished run, or the one of this id, instead of starting anew.
         replay: id of a run to repeat with its recorded answers; nothing is sent.
         connection: models that can be asked; None: built-in operators only.
         notes: of a person, for the prompts from now on.
@@ -102,17 +102,30 @@ def run_experiment(
     if replay is not None:
         start = starting.replayed(experiment, archive, pool.device, replay)
     else:
-        begin = starting.resumed if resume else starting.new
-        start = begin(experiment, archive, pool.device, seedless=connection is not None)
+        start = starting.begun(experiment, archive, pool.device, resume, seedless=connection is not None)
     with run_lock(archive.path, start.record.id), terminable(), ErrorsToArchive(archive, start.record.id):
         earlier_s = resuming.earlier_s(archive, start.record.id)
         limits = experiment.budget if replay is None else experiment.budget.model_copy(update={"minutes": None})
-        scope = shared.scope(experiment, pool.device) if shared is not None else None
+        shared = shared or Shared()
+        lost = _recalled(shared, archive, start, resume=bool(resume))
+        scope = shared.scope(experiment, pool.device)
         budget = Budget(limits, clock, earlier_s)
         session = Session(experiment, archive, start.record, pool, observer, budget, scope)
         recorded = Recorded(archive, replay or start.record.id, replay=replay is not None)
+        for run_id in lost:
+            session.event("warning", {"message": f"verdicts of {run_id} are not in this archive: not shared any more"})
         proposer = Proposer(session, gpus.load(start.record.gpu), connection, recorded, notes)
         return _Run(session, start, baseline, operators, proposer).execute()
+
+
+def _recalled(shared: Shared, archive: Archive, start: Start, *, resume: bool) -> list[str]:
+    """Make what earlier runs of the same command found known again; those that this archive cannot tell of."""
+    if start.replay_of is not None:
+        return shared.recall_before(archive, start.replay_of)
+    if resume:
+        return shared.go_on(archive, start.record.id)
+    shared.begin(archive, start.record.id)
+    return []
 
 
 class _Run:
@@ -243,8 +256,8 @@ class _Run:
         session, search = self._session, self._search
         while True:
             end = search.end or session.budget.exhausted()
-            if end is not None:
-                return end
+            if end is not None and not (end in TIMES and session.knows(search.generation + 1)):
+                return end  # what is archived takes no time: a run whose time is over is told to its end
             plans = self._ask()
             session.tally.generation = search.generation
             self._one_generation(plans)

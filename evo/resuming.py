@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from evo.archive import Archive, Refused, RunRecord
 from evo.errors import ExperimentError, ResumeError
@@ -10,6 +12,10 @@ from evo.experiment import Experiment
 from evo.observer import SeedNote
 from evo.seed_reasons import seed_name
 from evo.seeding import Seed
+
+TOGETHER = "together"
+"""Kind of the event that says of a run which experiments its command names, and which of their runs came before it."""
+
 
 def find(archive: Archive, experiment: Experiment, device: str, gpu: str) -> RunRecord:
     """The latest run of the experiment's name that can go on.
@@ -33,6 +39,40 @@ def find(archive: Archive, experiment: Experiment, device: str, gpu: str) -> Run
         )
     check_same(record, experiment, device, gpu)
     return record
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a command of several experiments goes on.
+
+    Attributes:
+        run: of the experiment that is `index`-th among them, counted from 0; the last one begun.
+        before: ids of the runs of those before it.
+    """
+
+    index: int
+    run: RunRecord
+    before: tuple[str, ...]
+
+
+def place(archives: Sequence[Archive], names: Sequence[str]) -> Place | None:
+    """Where the latest command that named these experiments, in this order, was broken off.
+
+    Args:
+        archives: of each experiment.
+        names: of each experiment.
+
+    Returns:
+        The last run that command began; None where no archive knows of one.
+    """
+    found = []
+    for index, (archive, name) in enumerate(zip(archives, names, strict=True)):
+        for run in archive.runs(name):
+            events = archive.events(run.id, TOGETHER)
+            if events and events[0].data["names"] == list(names) and len(events[0].data["before"]) == index:
+                found.append(Place(index, run, tuple(events[0].data["before"])))
+                break
+    return max(found, key=lambda each: each.run.started_at, default=None)
 
 
 def check_same(record: RunRecord, experiment: Experiment, device: str, gpu: str) -> None:

@@ -12,14 +12,11 @@ from evo.experiment import Experiment
 from evo.ledger import RunLedger
 from evo.merit import fitness_us
 from evo.observer import Confirmation, Observer, Stage
-from evo.sharing import Found, Scope
+from evo.sharing import SHARED, Found, Scope
 from evo.tally import Tally
 from fitness.outcome import Outcome, Timing
 from fitness.task import Task
 from mutations.operator import Candidate, Judged, Plan
-
-SHARED = "shared"
-"""Kind of the event that says from which run a verdict was taken."""
 
 
 class Session:

@@ -43,14 +43,32 @@ def new(experiment: Experiment, archive: Archive, device: DeviceSpec, *, seedles
     return Start(archive.add_run(_record(experiment, device)), seeds, notes)
 
 
-def resumed(experiment: Experiment, archive: Archive, device: DeviceSpec, *, seedless: bool) -> Start:
-    """The latest unfinished run of the experiment's name.
+def begun(experiment: Experiment, archive: Archive, device: DeviceSpec, resume: bool | str, *, seedless: bool) -> Start:
+    """A new run, or with `resume` the latest unfinished one, or the one of that id.
+
+    Raises:
+        ResumeError, SeedError: as `resumed` and `new`.
+    """
+    if not resume:
+        return new(experiment, archive, device, seedless=seedless)
+    return resumed(experiment, archive, device, resume if isinstance(resume, str) else None, seedless=seedless)
+
+
+def resumed(
+    experiment: Experiment, archive: Archive, device: DeviceSpec, run_id: str | None = None, *, seedless: bool
+) -> Start:
+    """The latest unfinished run of the experiment's name, or the run of an id.
 
     Raises:
         ResumeError: there is none that can go on.
         SeedError: it ended before its first candidates, and no start is possible.
     """
-    record = resuming.find(archive, experiment, device.kind, gpus.load(device.gpu).name)
+    card = gpus.load(device.gpu).name
+    if run_id is None:
+        record = resuming.find(archive, experiment, device.kind, card)
+    else:
+        record = known(archive, run_id)
+        resuming.check_same(record, experiment, device.kind, card)
     seeds, notes = resuming.archived_seeds(archive, record.id)
     if not seeds:  # it ended before its first candidates
         seeds, notes = _fresh_seeds(experiment, archive, device, seedless or bool(archive.entries(record.id)))
@@ -63,14 +81,24 @@ def replayed(experiment: Experiment, archive: Archive, device: DeviceSpec, run_i
     Raises:
         ResumeError: no such run, or of another experiment or card.
     """
-    old = archive.run(run_id)
-    if old is None:
-        raise ResumeError(f"no run {run_id} in {archive.path}", "name a run by its id, as nm24-7f3a")
+    old = known(archive, run_id)
     resuming.check_same(old, experiment, device.kind, gpus.load(device.gpu).name)
     seeds, notes = resuming.archived_seeds(archive, run_id)
     record = archive.add_run(_record(experiment, device))
     archive.add_event(record.id, "replay", {"of": run_id})
     return Start(record, seeds, notes, run_id)
+
+
+def known(archive: Archive, run_id: str) -> RunRecord:
+    """The run of an id.
+
+    Raises:
+        ResumeError: the archive has none such.
+    """
+    record = archive.run(run_id)
+    if record is None:
+        raise ResumeError(f"no run {run_id} in {archive.path}", "name a run by its id, as nm24-7f3a")
+    return record
 
 
 def clock_of(device: DeviceSpec) -> Clock:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext
-from dataclasses import dataclass
+from contextlib import ExitStack, closing, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 from rich.console import Console
 
-from evo import dryrun
-from evo.archive import Archive
+from evo import dryrun, resuming
+from evo.archive import Archive, RunRecord
+from evo.budget import KINDS
 from evo.cli.boundary import INTERRUPTED, PAUSED
 from evo.cli.experiments import find
-from evo.errors import EvoError
+from evo.errors import EvoError, ResumeError
 from evo.experiment import BudgetSection, Experiment
 from evo.gpu_pool import GpuPool
 from evo.ledger import ArchiveLibrary
@@ -54,11 +56,12 @@ class Options:
 
 @dataclass(frozen=True)
 class Job:
-    """One checked experiment, how the user named it, and where its results go."""
+    """One checked experiment, how the user named it and those of the same command, and where its results go."""
 
     given: str
     experiment: Experiment
     archive: Path
+    together: tuple[str, ...] = ()
 
 
 def run_all(names: Sequence[str], options: Options) -> int:
@@ -69,32 +72,91 @@ def run_all(names: Sequence[str], options: Options) -> int:
     """
     console = Console(stderr=options.as_json, highlight=False)
     jobs = [load(name, options, console) for name in _each_once(names, console)]  # all, before the first one runs
+    if len(jobs) > 1:
+        jobs = [replace(job, together=tuple(each.given for each in jobs)) for job in jobs]
+    results, code = (_forecasts if options.dry_run else _runs)(jobs, options, console)
+    if options.as_json:
+        click.echo(json.dumps(results[0] if len(jobs) == 1 else results, indent=2))
+    return code
+
+
+def _forecasts(jobs: Sequence[Job], options: Options, console: Console) -> tuple[list[dict[str, object]], int]:
+    """What the experiments would do: for a program, and the exit code."""
+    plans = [_forecast(job, options, console) for job in jobs]
+    return [dryrun.forecast_json(plan) for plan in plans], max(1 if plan.refusal else 0 for plan in plans)
+
+
+def _runs(jobs: Sequence[Job], options: Options, console: Console) -> tuple[list[dict[str, object]], int]:
+    """Run the experiments: results for a program, and the exit code."""
     results: list[dict[str, object]] = []
-    budget = jobs[0].experiment.budget if len(jobs) > 1 else None
     code = 0
-    shared_verdicts = Shared()
-    for job in jobs:
-        if options.dry_run:
-            plan = _forecast(job, options, console)
-            results.append(dryrun.forecast_json(plan))
-            code = max(code, 1 if plan.refusal else 0)
-            continue
-        shared = job if budget is None else _with_budget(job, budget)
-        summary, result = _run(shared, options, console, shared_verdicts)
+    shared = Shared([job.experiment.name for job in jobs])
+    course = _course(jobs, options, shared, console)
+    budget = course[0].job.experiment.budget if len(jobs) > 1 else None
+    for step in course:
+        job = step.job if budget is None else _with_budget(step.job, budget)
+        summary, result = _run(job, options, console, shared, step.resume)
         results.append(result)
         code = max(code, _exit_code(summary))
         if summary.status in ("interrupted", "paused"):
             break
         if budget is not None:
             budget = left_of(summary)
-            if budget is None and job is not jobs[-1]:
+            if budget is None and step is not course[-1]:
                 console.print("the shared budget is used up; the other experiments are not run", markup=False)
                 break
-    if len(results) > 1 and not options.dry_run:
+    if len(results) > 1:
         _print_overview(results, console)
-    if options.as_json:
-        click.echo(json.dumps(results[0] if len(jobs) == 1 else results, indent=2))
-    return code
+    return results, code
+
+
+class _Step(NamedTuple):
+    """An experiment that is to run. `resume`: its latest unfinished run goes on, or the run of that id."""
+
+    job: Job
+    resume: bool | str
+
+
+def _course(jobs: Sequence[Job], options: Options, shared: Shared, console: Console) -> list[_Step]:
+    """The experiments in order; where a command of several was broken off, from the run on that was under way.
+
+    Raises:
+        ResumeError: all of its runs are finished.
+    """
+    if not options.resume or len(jobs) == 1:
+        return [_Step(job, options.resume) for job in jobs]
+    with ExitStack() as stack:
+        archives = [stack.enter_context(_reading(job.archive)) for job in jobs]
+        place = resuming.place(archives, shared.names)
+        if place is None:  # never run together: each goes on by itself
+            return [_Step(job, True) for job in jobs]
+        if place.run.status == "finished" and place.index == len(jobs) - 1:
+            raise ResumeError(f"all runs of that command are finished (latest: {place.run.id})", "leave out --resume")
+        for archive, run_id in zip(archives, place.before, strict=False):
+            shared.recall(archive, run_id)
+            console.print(f"{run_id} has ended; it is left as it is", markup=False, soft_wrap=True)
+        job = jobs[place.index]
+        if place.index:
+            first = archives[0].run(place.before[0])
+            job = _with_budget(job, _share_of(place.run, first, jobs[0].experiment.budget))
+    return [_Step(job, place.run.id), *(_Step(later, False) for later in jobs[place.index + 1 :])]
+
+
+def _reading(path: Path) -> Archive:
+    return Archive.open(path, readonly=True) if path.exists() else Archive.memory()
+
+
+def _share_of(run: RunRecord, first: RunRecord | None, total: BudgetSection) -> BudgetSection:
+    """What a run may spend of a command's budget: what was left to it, and what the total has been raised by since."""
+    own = BudgetSection.model_validate(run.experiment["budget"])
+    if first is None:
+        return own
+    old = BudgetSection.model_validate(first.experiment["budget"])
+    share = {}
+    for kind in KINDS:
+        left, before, now = (getattr(section, kind) for section in (own, old, total))
+        share[kind] = now if None in (left, before, now) else left + (now - before)
+    return BudgetSection.model_validate(share)
 
 
 def _each_once(names: Sequence[str], console: Console) -> list[str]:
@@ -143,7 +205,7 @@ def _operators(experiment: Experiment, options: Options, path: Path) -> dict[str
 
 
 def _with_budget(job: Job, budget: BudgetSection) -> Job:
-    return Job(job.given, job.experiment.model_copy(update={"budget": budget}), job.archive)
+    return replace(job, experiment=job.experiment.model_copy(update={"budget": budget}))
 
 
 def left_of(summary: RunSummary) -> BudgetSection | None:
@@ -166,10 +228,11 @@ def _pool(job: Job, options: Options) -> Iterator[Pool | GpuPool]:
     limits = CandidateLimits(compile_s=asked.compile_s, steps=asked.steps, run_s=asked.run_s)
     workers = options.workers or len(os.sched_getaffinity(0))
     if device.kind == "cuda":
-        with GpuPool(device.gpu, [card.index for card in cards()], workers, limits) as on_cards:
+        indices = [card.index for card in cards()]
+        with GpuPool(device.gpu, indices, workers, limits, compiler=device.compiler) as on_cards:
             yield on_cards
     else:
-        with Pool(DeviceSpec(device.kind, device.gpu), workers, limits) as pool:
+        with Pool(DeviceSpec(device.kind, device.gpu, compiler=device.compiler), workers, limits) as pool:
             yield pool
 
 
@@ -192,7 +255,9 @@ def _connection(job: Job, options: Options) -> Connection | None:
     return connect(job.experiment, os.environ, options.model) if asked else None
 
 
-def _run(job: Job, options: Options, console: Console, shared: Shared) -> tuple[RunSummary, dict[str, object]]:
+def _run(
+    job: Job, options: Options, console: Console, shared: Shared, resume: bool | str
+) -> tuple[RunSummary, dict[str, object]]:
     watcher = _observer(options, console)
     connection = _connection(job, options)
     with Archive.open(job.archive) as archive:
@@ -202,7 +267,7 @@ def _run(job: Job, options: Options, console: Console, shared: Shared) -> tuple[
                 archive,
                 pool=pool,
                 observer=watcher,
-                resume=options.resume,
+                resume=resume,
                 replay=options.replay,
                 connection=connection,
                 notes=options.notes,
@@ -238,7 +303,9 @@ def next_commands(job: Job, summary: RunSummary) -> list[str]:
     where = "" if job.archive == Path("runs/archive.db") else f" --archive {job.archive}"
     lines = []
     if summary.status != "finished":
-        lines.append(f"evo run {job.given} --resume{_raised(summary)}{where}")
+        raised = _raised(summary)
+        names = " ".join(job.together) if job.together and not raised else job.given
+        lines.append(f"evo run {names} --resume{raised}{where}")
     if summary.best is not None:
         lines.append(f"evo lineage {summary.run_id}/{summary.best.plan.n}{where}")
         lines.append(f"evo plot {summary.run_id}{where}")

@@ -17,7 +17,11 @@ from evo.cli.options import archive_option, json_option
 )
 @click.option("--no-llm", is_flag=True, help="Use the built-in operators only, whatever the environment offers.")
 @click.option("--model", metavar="NAME", help="The only language model to ask, whatever the experiment names.")
-@click.option("--resume", is_flag=True, help="Go on with the latest unfinished run of that name.")
+@click.option(
+    "--resume",
+    is_flag=True,
+    help="Go on where the latest unfinished run (of several: the command) was broken off.",
+)
 @click.option("--note", "notes", multiple=True, metavar="TEXT", help="With --resume: tell the models something.")
 @click.option("--replay", metavar="RUN", help="Repeat a run with its recorded answers; no key, no network.")
 @click.option("--dry-run", is_flag=True, help="Judge seeds and baseline, show headroom and planned cost, then stop.")

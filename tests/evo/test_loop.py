@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 
 import mutations
 import seeds
+from evo import resuming
 from evo.archive import Archive, Refused
 from evo.errors import ArchiveError, BaselineError, ResumeError, SeedError
 from evo.evaluator import never
@@ -267,6 +268,35 @@ def test_minutes_end_a_run_and_count_over_sessions(tmp_path: Path) -> None:
             run_experiment(raised, archive, pool=fakes.FakePool(), resume=True, clock=lambda: now[0]).status
             == "finished"
         )
+
+
+class Stopping(fakes.FakePool):
+    """Asks first whether to begin at all."""
+
+    def prepare(self, *args: Any, stop: Callable[[], bool] = never, **how: Any) -> Iterator[Any]:
+        return iter(()) if stop() else super().prepare(*args, **how)
+
+    def judge(self, *args: Any, stop: Callable[[], bool] = never, **how: Any) -> Iterator[Any]:
+        return iter(()) if stop() else super().judge(*args, **how)
+
+
+def test_a_run_whose_time_is_over_is_told_to_its_end_when_it_is_resumed(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+
+    def tick(_what: str, _n: int) -> None:
+        now[0] += 6.0
+
+    with Archive.memory() as archive:
+        experiment = fakes.experiment(budget__minutes=2)
+        pool = fakes.FakePool(on_call=tick)
+        stopped = run_experiment(experiment, archive, pool=pool, clock=lambda: now[0])
+        monkeypatch.setattr(resuming, "earlier_s", lambda _archive, _run: now[0])
+        pool = Stopping()
+        again = run_experiment(experiment, archive, pool=pool, resume=True, clock=lambda: 0.0)
+    assert (again.status, again.reason) == (stopped.status, stopped.reason)
+    assert again.best == stopped.best is not None
+    assert again.state.judged == stopped.state.judged
+    assert pool.calls == []
 
 
 def test_target_speedup_stops_once_it_is_confirmed() -> None:

@@ -55,6 +55,7 @@ class InstantPool:
     ) -> Iterator[tuple[int, Prepared | Outcome]]:
         del task, stop
         for n, kernel in kernels:
+            self._interrupt()
             yield n, Prepared(kernel.id)
 
     def judge(
@@ -70,8 +71,7 @@ class InstantPool:
         del incumbent_us, full, stop
         card = gpus.load(self.device.gpu)
         for n, kernel in kernels:
-            if self.interrupt_at is not None and type(self).judged >= self.interrupt_at:
-                raise KeyboardInterrupt
+            self._interrupt()
             type(self).judged += 1
             factor = 1.5 + int(kernel.id[:4], 16) / 0xFFFF
             timings = []
@@ -80,6 +80,10 @@ class InstantPool:
                 time_us = factor * floor_us
                 timings.append(Timing(shape, "modelled", time_us, time_us, time_us, floor_us, 1.0, 1.0, "DRAM"))
             yield n, Timed(depth, code_key=kernel.id, timings=tuple(timings), resources=Resources(32, 0, 0, 1.0))
+
+    def _interrupt(self) -> None:
+        if self.interrupt_at is not None and self.judged >= self.interrupt_at:
+            raise KeyboardInterrupt
 
 
 @pytest.fixture(autouse=True)

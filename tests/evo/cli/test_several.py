@@ -7,12 +7,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
+from unittest.mock import Mock
 
 import pytest
 
 from evo.archive import Archive, Refused
 from evo.cli import jobs
+from evo.cli.boundary import INTERRUPTED
 from evo.cli.experiments import find
+from evo.errors import ResumeError
 from evo.evaluator import never
 from fitness.evaluate import Prepared
 from fitness.kernel import Kernel
@@ -127,6 +130,107 @@ def test_a_shared_verdict_costs_no_evaluation_and_resume_agrees() -> None:
     )
     assert code == 0
     assert json.loads(out)["shared"] == second["shared"]
+
+
+def told(archive: str) -> dict[str, Any]:
+    """What an archive holds of the runs of each experiment but ids, moments and seconds; in order of n."""
+    found: dict[str, Any] = {}
+    with Archive.open(archive, readonly=True) as opened:
+        names = {record.id: record.name for record in opened.runs()}
+        for record in sorted(opened.runs(), key=lambda record: record.started_at):
+            outcomes = opened.outcomes(record.id)
+            shared = [
+                (event.data["n"], names[event.data["from"].partition("/")[0]], event.data["from"].partition("/")[2])
+                for event in opened.events(record.id, "shared")
+            ]
+            entries = [
+                (entry.plan, None if isinstance(entry, Refused) else entry.kernel.id)
+                for entry in opened.entries(record.id)
+            ]
+            verdicts = {n: (outcome.kind, outcome.code_key, reused) for n, (outcome, reused) in outcomes.items()}
+            found[record.name] = (record.status, entries, verdicts, sorted(shared))
+        assert opened.check() == []
+        assert len(found) == len(names)  # no experiment was begun twice
+    return found
+
+
+MORE = (("children    = 3", "children    = 5"), ("generations = 2", "generations = 4"))
+THREE = ("--set", "budget.evaluations=40", "--set", "budget.minutes=5")
+
+
+@pytest.fixture
+def three(instant: type[InstantPool]) -> tuple[str, ...]:
+    """Three experiments, the last like the first but longer, run to the end in straight.db."""
+    files = (copied("first"), copied("second", OTHER_TASK), copied("third", *MORE))
+    assert run(*files, *THREE, "--archive", "straight.db", "--quiet")[0] == 0
+    assert len(told("straight.db")["third"][3]) > 2  # verdicts that the third has of the first, not of seeds alone
+    instant.judged = 0
+    return files
+
+
+@pytest.mark.parametrize("judged", [1, 6, 13, 20, 25])
+def test_a_command_broken_off_goes_on_where_it_was(
+    three: tuple[str, ...], instant: type[InstantPool], judged: int
+) -> None:
+    """In the first experiment, in the second, in the third before it has all verdicts of the first and behind that."""
+    instant.interrupt_at = judged
+    code, out, _ = run(*three, *THREE, "--archive", "broken.db", "--quiet")
+    assert code == INTERRUPTED
+    assert f"evo run {' '.join(three)} --resume" in out
+    instant.interrupt_at = None
+    code, out, _ = run(*three, *THREE, "--archive", "broken.db", "--quiet", "--resume")
+    assert code == 0, out
+    assert told("broken.db") == told("straight.db")
+
+
+def test_a_run_of_a_command_goes_on_alone_with_what_the_others_found(
+    three: tuple[str, ...], instant: type[InstantPool]
+) -> None:
+    instant.interrupt_at = 20
+    run(*three, *THREE, "--archive", "broken.db", "--quiet")
+    instant.interrupt_at = None
+    code, _, err = run(three[2], *THREE, "--archive", "broken.db", "--quiet", "--resume")
+    assert code == 0, err
+    assert told("broken.db")["third"][1:] == told("straight.db")["third"][1:]
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["together", "alone"])
+def test_verdicts_in_another_archive_are_found_by_the_command_and_missed_aloud_by_the_run_alone(
+    instant: type[InstantPool], together: bool
+) -> None:
+    elsewhere = ("[budget]", '[archive]\npath = "elsewhere.db"\n\n[budget]')
+    files = (copied("first"), copied("third", *MORE, elsewhere))
+    instant.interrupt_at = 10
+    assert run(*files, *THREE, "--quiet")[0] == INTERRUPTED
+    instant.interrupt_at = None
+    assert run(*(files if together else files[1:]), *THREE, "--quiet", "--resume")[0] == 0
+    with Archive.open("elsewhere.db", readonly=True) as archive:
+        (third,) = archive.runs()
+        warnings = [event.data["message"] for event in archive.events(third.id, "warning")]
+        shared = len(archive.events(third.id, "shared"))
+    assert (shared > 2) == together
+    assert any("not shared any more" in warning for warning in warnings) != together
+
+
+def test_a_command_broken_off_between_two_experiments_begins_the_next(
+    three: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the folder of a run is written the run is finished already."""
+
+    with monkeypatch.context() as patch:
+        patch.setattr(jobs, "write_run_folder", Mock(side_effect=KeyboardInterrupt))
+        assert run(*three, *THREE, "--archive", "broken.db", "--quiet")[0] == INTERRUPTED
+    code, out, _ = run(*three, *THREE, "--archive", "broken.db", "--quiet", "--resume")
+    assert code == 0, out
+    assert told("broken.db") == told("straight.db")
+
+
+def test_what_is_finished_or_was_never_begun_is_not_resumed(three: tuple[str, ...]) -> None:
+    with pytest.raises(ResumeError, match="all runs of that command are finished"):
+        jobs.run_all(three, jobs.Options(settings=THREE[1::2], archive=Path("straight.db"), quiet=True, resume=True))
+    code, _, err = run(*three[:2], "--archive", "none.db", "--quiet", "--resume")
+    assert code == 1
+    assert "no run named first" in err
 
 
 @pytest.mark.parametrize(
