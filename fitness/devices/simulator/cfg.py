@@ -8,134 +8,12 @@ block first, so groups of lanes that took different ways meet again where the wa
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-from fitness.devices.simulator.ptx import (
-    Address,
-    Function,
-    Immediate,
-    Instruction,
-    Label,
-    Negated,
-    Operand,
-    Pair,
-    Register,
-    Sink,
-    Symbol,
-    Vector,
-    registers_in,
-)
+from fitness.devices.simulator.blocks import Block, Graph, Terminator
+from fitness.devices.simulator.liveness import find_live, find_tainted
+from fitness.devices.simulator.ptx import Function, Immediate, Instruction, Label, Operand, Register, Sink, Symbol
 from fitness.devices.simulator.variables import PtxError
-
-#: Instructions without a destination: all their operands are sources.
-NO_DESTINATION = frozenset(
-    [
-        "st",
-        "bra",
-        "brx",
-        "ret",
-        "exit",
-        "trap",
-        "bar",
-        "barrier",
-        "membar",
-        "fence",
-        "red",
-        "cp",
-        "prefetch",
-        "prefetchu",
-        "discard",
-        "applypriority",
-        "stmatrix",
-        "brkpt",
-        "nanosleep",
-        "pmevent",
-        "griddepcontrol",
-        "mbarrier",
-        "wgmma",
-        "setmaxnreg",
-        "stackrestore",
-        "call",
-        "tensormap",
-        "fabric",
-    ]
-)
-
-
-@dataclass(frozen=True)
-class Terminator:
-    """How a block ends.
-
-    `kind`: "jump", "branch", "switch", "exit", "trap", "barrier" (block-wide), "warp_barrier", "wait" (for a phase of
-    an mbarrier) or "cluster_wait".
-    `targets`: successor blocks (branch: taken, not taken). `instruction`: the one that ends it, or None.
-    """
-
-    kind: str
-    targets: tuple[int, ...] = ()
-    instruction: Instruction | None = None
-    condition: tuple[Register, bool] | None = None
-
-
-@dataclass
-class Block:
-    """A basic block: straight-line instructions, then its terminator; registers live at its start."""
-
-    instructions: list[Instruction]
-    terminator: Terminator
-    live_in: tuple[str, ...] = ()
-    index: int = 0
-    uses: set[str] = field(default_factory=set)
-    defs: set[str] = field(default_factory=set)
-
-
-@dataclass
-class Graph:
-    """A function's blocks by priority; `kinds` maps a register to its class, `entry` is the first block."""
-
-    name: str
-    blocks: list[Block]
-    entry: int
-    kinds: dict[str, str]
-    tainted: frozenset[str] = frozenset()
-
-
-def destinations(instruction: Instruction) -> list[Register]:
-    """Registers an instruction writes."""
-    if instruction.op[0] in NO_DESTINATION and not _returns(instruction):
-        return []
-    if not instruction.operands:
-        return []
-    return _written(instruction.operands[0])
-
-
-def _returns(instruction: Instruction) -> bool:
-    """Forms of destination-less families that do write a register."""
-    op = instruction.op
-    if op[0] in ("bar", "barrier"):
-        return "red" in op
-    if op[0] == "wgmma":
-        return op[1] == "mma_async"
-    return op[0] == "mbarrier" and op[1] in ("arrive", "test_wait", "try_wait", "arrive_drop", "pending_count")
-
-
-def _written(operand: Operand) -> list[Register]:
-    if isinstance(operand, Register):
-        return [operand]
-    if isinstance(operand, Vector):
-        return [r for item in operand.items for r in _written(item)]
-    if isinstance(operand, Pair):
-        return [*_written(operand.first), *_written(operand.second)]
-    return []
-
-
-def sources(instruction: Instruction) -> list[Register]:
-    """Registers an instruction reads, its guard not included."""
-    if instruction.op[0] == "wgmma":  # accumulators are read and written
-        return registers_in(instruction.operands)
-    if destinations(instruction) or (instruction.operands and isinstance(instruction.operands[0], Sink)):
-        return registers_in(instruction.operands[1:])
-    return registers_in(instruction.operands)
 
 
 def _ends_block(instruction: Instruction) -> str | None:
@@ -292,78 +170,6 @@ def _ordered(nodes: list[int], entry: int, successors: dict[int, list[int]]) -> 
     return order
 
 
-def _liveness(blocks: list[Block]) -> None:
-    for block in blocks:
-        for instruction in block.instructions:
-            read = {r.name for r in sources(instruction)}
-            written = {r.name for r in destinations(instruction)}
-            if instruction.guard:
-                read |= {instruction.guard[0].name} | written
-            block.uses |= read - block.defs
-            block.defs |= written
-        block.uses |= _terminator_reads(block.terminator) - block.defs
-        if block.terminator.instruction is not None and block.terminator.kind in ("barrier", "wait"):
-            block.defs |= {r.name for r in destinations(block.terminator.instruction)}
-    live: list[set[str]] = [set(b.uses) for b in blocks]
-    changed = True
-    while changed:
-        changed = False
-        for number in reversed(range(len(blocks))):
-            block = blocks[number]
-            out: set[str] = set()
-            for target in block.terminator.targets:
-                out |= live[target]
-            new = block.uses | (out - block.defs)
-            if new != live[number]:
-                live[number] = new
-                changed = True
-    for block, names in zip(blocks, live, strict=True):
-        block.live_in = tuple(sorted(names))
-
-
-def _terminator_reads(terminator: Terminator) -> set[str]:
-    read: set[str] = set()
-    if terminator.condition:
-        read.add(terminator.condition[0].name)
-    if terminator.instruction is not None and terminator.kind in ("switch", "barrier", "warp_barrier", "wait"):
-        read |= {r.name for r in sources(terminator.instruction)}
-    return read
-
-
-#: Loads whose results are always initialised.
-_CLEAN_LOADS = frozenset({("ld", "param"), ("ld", "const")})
-
-
-def _brings_taint(instruction: Instruction) -> bool:
-    """Could its result be uninitialised although its register sources are not?"""
-    op = instruction.op
-    if op[0] in ("ld", "ldu"):
-        return not any(part in ("param", "const") for part in op[1:3])
-    return op[0] in ("atom", "ldmatrix") or op[:2] in (("wmma", "load"), ("wgmma", "mma_async"))
-
-
-def _taint(blocks: list[Block], entry: int) -> frozenset[str]:
-    """Registers that may hold an uninitialised value (flow-insensitive, so an upper bound)."""
-    tainted = set(blocks[entry].live_in)
-    flows: list[tuple[set[str], set[str]]] = []
-    for block in blocks:
-        instructions = list(block.instructions)
-        for instruction in instructions:
-            written = {r.name for r in destinations(instruction)}
-            if _brings_taint(instruction):
-                tainted |= written
-            elif written:
-                flows.append(({r.name for r in sources(instruction)}, written))
-    changed = True
-    while changed:
-        changed = False
-        for read, written in flows:
-            if read & tainted and not written <= tainted:
-                tainted |= written
-                changed = True
-    return frozenset(tainted)
-
-
 def build(function: Function) -> Graph:
     """Blocks of a function in priority order, with liveness and taint.
 
@@ -386,8 +192,8 @@ def build(function: Function) -> Graph:
         block.index = new
         block.terminator = replace(block.terminator, targets=tuple(number[t] for t in block.terminator.targets))
         chosen.append(block)
-    _liveness(chosen)
-    return Graph(function.name, chosen, number[0], dict(function.registers), _taint(chosen, number[0]))
+    find_live(chosen)
+    return Graph(function.name, chosen, number[0], dict(function.registers), find_tainted(chosen, number[0]))
 
 
 def width(block: Block) -> int:
@@ -418,7 +224,7 @@ def member_mask(block: Block) -> int | Register | None:
             instruction.op[0] == "mov" and instruction.guard is None and isinstance(instruction.operands[0], Register)
         )
         source = instruction.operands[1] if plain else Sink()
-        for register in destinations(instruction):
+        for register in instruction.destinations:
             if isinstance(source, Register):
                 source = made.get(source.name, source)
             made[register.name] = source if isinstance(source, Immediate | Register) else Sink()
@@ -429,15 +235,3 @@ _MASK_PLACES = {"shfl": 4, "vote": 2, "match": 2, "redux": 2, "elect": 1}
 _WARP_OPERATIONS = frozenset(
     {"mma", "wmma", "ldmatrix", "stmatrix", "movmatrix", "shfl", "vote", "match", "redux", "elect"}
 )
-__all__ = [
-    "Address",
-    "Block",
-    "Graph",
-    "Negated",
-    "Terminator",
-    "build",
-    "destinations",
-    "member_mask",
-    "sources",
-    "width",
-]

@@ -6,16 +6,17 @@ A block's function takes the machine, the group's context and the registers live
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fitness.devices.simulator import cfg, emit_async, emit_memory, emit_values, emit_warp, emit_wgmma, wgmma_flow
-from fitness.devices.simulator.cfg import Block, Graph
+from fitness.devices.simulator.blocks import Block, Graph
 from fitness.devices.simulator.emit_values import pick
 from fitness.devices.simulator.faults import Stop, unsupported
 from fitness.devices.simulator.inline import inline_calls
 from fitness.devices.simulator.layout import Layout, layout
+from fitness.devices.simulator.liveness import terminator_reads
 from fitness.devices.simulator.ptx import Function, Instruction, Module, Register
 from fitness.devices.simulator.registers import plain
 from fitness.devices.simulator.sites import Site
@@ -143,7 +144,7 @@ class _Generator:
             return
         register, wanted = instruction.guard
         guard = register.name if wanted else f"(~{register.name})"
-        written = cfg.destinations(instruction)
+        written = instruction.destinations
         if emit_values.is_value(instruction) and register.name not in self.writer.tainted:
             self._selected(instruction, guard, written)
             return
@@ -159,7 +160,7 @@ class _Generator:
             raise unsupported(f"`{instruction.text}`", instruction.line) from error
         raise unsupported(f"`{instruction.text}`", instruction.line)
 
-    def _selected(self, instruction: Instruction, guard: str, written: list[Register]) -> None:
+    def _selected(self, instruction: Instruction, guard: str, written: Sequence[Register]) -> None:
         """A guarded value instruction: compute for all lanes, keep the old value where the guard fails."""
         writer = self.writer
         names = writer.variables(r.name for r in written)
@@ -171,14 +172,14 @@ class _Generator:
         for name, old in zip(names, kept, strict=True):
             writer.put(f"{name} = _pick({guard}, {name}, {old})")
 
-    def _guarded(self, instruction: Instruction, guard: str, written: list[Register], before: list[str]) -> None:
+    def _guarded(self, instruction: Instruction, guard: str, written: Sequence[Register], before: list[str]) -> None:
         """Any other guarded instruction runs as a function on the lanes where the guard holds."""
         writer = self.writer
         outer = writer.lines
         writer.lines = []
         self._plain(instruction)
         body, writer.lines = writer.lines, outer
-        inputs = writer.variables(sorted({r.name for r in [*cfg.sources(instruction), *written]}))
+        inputs = writer.variables(sorted({r.name for r in [*instruction.sources, *written]}))
         outputs = writer.variables([r.name for r in written])
         name = f"_g{self.helpers}"
         self.helpers += 1
@@ -301,10 +302,10 @@ def _never_read(graph: Graph) -> frozenset[str]:
     read: set[str] = set()
     for block in graph.blocks:
         for instruction in block.instructions:
-            read |= {r.name for r in cfg.sources(instruction)}
+            read |= {r.name for r in instruction.sources}
             if instruction.guard:
                 read.add(instruction.guard[0].name)
-        read |= cfg._terminator_reads(block.terminator)
+        read |= terminator_reads(block.terminator)
     return frozenset(set(graph.kinds) - read)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fitness.devices.simulator.cfg import Block, Graph, destinations, sources
+from fitness.devices.simulator.blocks import Block, Graph
 from fitness.devices.simulator.counters import Op
 from fitness.devices.simulator.kinds import classify, make_op
 from fitness.devices.simulator.lanes import Chunk, Context
@@ -129,14 +129,14 @@ def static_code(graph: Graph, sites: Sequence[Site]) -> tuple[tuple[Op, ...], ..
         return numbers.setdefault(name, len(numbers))
 
     def op(instruction: Instruction) -> Op:
-        read = [register.name for register in sources(instruction)]
+        read = [register.name for register in instruction.sources]
         if instruction.guard is not None:
             read.append(instruction.guard[0].name)
-            read += [register.name for register in destinations(instruction)]  # kept where the guard is false
+            read += [register.name for register in instruction.destinations]  # kept where the guard is false
         return make_op(
             instruction.name,
             line=instruction.line,
-            defs=tuple(number(register.name) for register in destinations(instruction)),
+            defs=tuple(number(register.name) for register in instruction.destinations),
             uses=tuple(number(name) for name in read),
             site=first_site.get(id(instruction), -1),
             argument=_argument(instruction),

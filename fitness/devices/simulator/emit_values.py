@@ -127,9 +127,7 @@ def _logic_taint(writer: Writer, ins: Instruction, sources: Sequence[Operand]) -
 
 
 def _carry_taint(writer: Writer, ins: Instruction, destinations: Sequence[Register]) -> None:
-    from fitness.devices.simulator.cfg import sources
-
-    writer.assign_taint(destinations, writer.taint_of(sources(ins)))
+    writer.assign_taint(destinations, writer.taint_of(ins.sources))
 
 
 _PLAIN = frozenset({*arithmetic._FLOATING, *arithmetic._LOGIC, *arithmetic._INTEGER}) - {"selp"}

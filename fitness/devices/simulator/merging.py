@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fitness.devices.simulator.cfg import Block, Graph, destinations
+from fitness.devices.simulator.blocks import Block, Graph
 from fitness.devices.simulator.counters import Op
 from fitness.devices.simulator.kinds import classify
 from fitness.devices.simulator.ptx import Address, Instruction, Register
@@ -59,7 +59,7 @@ def _streams(block: Block, site_of: Mapping[int, int]) -> list[list[_Load]]:
         if address is not None and id(instruction) in site_of and isinstance(address.base, Register):
             key = (address.base.name, versions.get(address.base.name, 0), epoch)
             found.setdefault(key, []).append(_Load(address.offset, site_of[id(instruction)]))
-        for register in destinations(instruction):
+        for register in instruction.destinations:
             versions[register.name] = versions.get(register.name, 0) + 1
         epoch += classify(instruction.name) in _ENDS
     return list(found.values())

@@ -26,7 +26,7 @@ from fitness.devices.device import (
     Scalar,
     Timeable,
 )
-from fitness.devices.simulator import ptx, tensormap
+from fitness.devices.simulator import ptx, ptx_parser, tensormap
 from fitness.devices.simulator.allocator import keep_freed_memory
 from fitness.devices.simulator.atomics import Atomics
 from fitness.devices.simulator.codegen import Kernel, generate
@@ -67,7 +67,7 @@ CHUNK_LANES = 8192
 @functools.lru_cache(maxsize=8)
 def _module(digest: str, text: str) -> ptx.Module:
     del digest
-    return ptx.parse(text)
+    return ptx_parser.parse(text)
 
 
 @functools.lru_cache(maxsize=16)

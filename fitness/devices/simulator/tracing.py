@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from fitness.devices.device import Dim3
-from fitness.devices.simulator import cfg
 from fitness.devices.simulator.emit_memory import SPACES, space_of
 from fitness.devices.simulator.lanes import Chunk, Context
 from fitness.devices.simulator.layout import Layout
 from fitness.devices.simulator.memory import Memory
-from fitness.devices.simulator.ptx import Address, Instruction, Label, Operand, Register, Symbol, Vector, parse
+from fitness.devices.simulator.ptx import Address, Instruction, Label, Operand, Register, Symbol, Vector
+from fitness.devices.simulator.ptx_parser import parse
 from fitness.devices.simulator.regions import LOCAL_WINDOW, SHARED_START, SHARED_WINDOW, SPACE_SHIFT
 
 MOST = 1000
@@ -76,10 +76,10 @@ def watched(instruction: Instruction, unused: frozenset[str], *, ends: bool = Fa
         unused: registers that are written but never read, of which the engine may not know the value.
         ends: it ends a basic block, so nothing follows it in the same function.
     """
-    read = list(cfg.sources(instruction))
+    read = list(instruction.sources)
     if instruction.guard is not None:
         read.append(instruction.guard[0])
-    written = [] if ends else [r for r in cfg.destinations(instruction) if r.name not in unused]
+    written = [] if ends else [r for r in instruction.destinations if r.name not in unused]
     return Watched(instruction, tuple(dict.fromkeys(read)), tuple(dict.fromkeys(written)))
 
 

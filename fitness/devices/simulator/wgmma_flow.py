@@ -7,7 +7,7 @@ Copies of registers and constants are not looked at: the compiler makes them and
 
 from __future__ import annotations
 
-from fitness.devices.simulator.cfg import Graph, destinations
+from fitness.devices.simulator.blocks import Graph
 from fitness.devices.simulator.ptx import Instruction, Register, Vector, registers_in
 
 _START = "no wgmma.fence"
@@ -15,7 +15,7 @@ _START = "no wgmma.fence"
 
 def asynchronous(graph: Graph) -> frozenset[str]:
     """Registers that may hold the result of a `wgmma.mma_async` that has not been waited for, copies included."""
-    found = {r.name for b in graph.blocks for i in b.instructions if _multiplies(i) for r in destinations(i)}
+    found = {r.name for b in graph.blocks for i in b.instructions if _multiplies(i) for r in i.destinations}
     if not found:
         return frozenset()
     copies = [(s, d) for b in graph.blocks for i in b.instructions for s, d in _copied(i)]
@@ -75,7 +75,7 @@ def _copied(instruction: Instruction) -> list[tuple[str, str]]:
 def _step(instruction: Instruction, written: frozenset[str]) -> frozenset[str]:
     if instruction.op[:2] == ("wgmma", "fence"):
         return frozenset()
-    targets = {r.name for r in destinations(instruction)}
+    targets = {r.name for r in instruction.destinations}
     if not targets or _multiplies(instruction):
         return written - targets
     if instruction.op[0] == "mov":

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fitness.devices.simulator import ptx
+from fitness.devices.simulator import ptx_parser
 from fitness.devices.simulator.codegen import generate
 from fitness.devices.simulator.faults import Stop
 
@@ -78,7 +78,7 @@ def runs(instruction: str) -> bool:
     head = ".version 9.0\n.target sm_90a\n.address_size 64\n.visible .entry k()\n"
     text = f"{head}{{ {_REGISTERS}\n{instruction};\nret; }}\n"
     try:
-        kernel = generate(ptx.parse(text), "k", track=True)
+        kernel = generate(ptx_parser.parse(text), "k", track=True)
     except Stop:
         return False
     return not any(isinstance(value, Stop) for value in kernel.functions[0].__globals__.values())

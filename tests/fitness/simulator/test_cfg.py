@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from fitness.devices.simulator import cfg, ptx
+from fitness.devices.simulator import cfg, ptx_parser
+from fitness.devices.simulator.blocks import Graph
 
 LOOP = """
 .visible .entry k(.param .u64 a)
@@ -32,11 +33,11 @@ DONE:
 """
 
 
-def graph(text: str = LOOP) -> cfg.Graph:
-    return cfg.build(ptx.parse(text).functions["k"])
+def graph(text: str = LOOP) -> Graph:
+    return cfg.build(ptx_parser.parse(text).functions["k"])
 
 
-def find(found: cfg.Graph, opcode: str) -> int:
+def find(found: Graph, opcode: str) -> int:
     return next(b.index for b in found.blocks for i in b.instructions if i.name == opcode)
 
 

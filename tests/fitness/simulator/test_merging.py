@@ -7,7 +7,7 @@ import numpy as np
 from fitness.devices.simulator.cfg import build
 from fitness.devices.simulator.counters import Op
 from fitness.devices.simulator.merging import mergeable, merged_code
-from fitness.devices.simulator.ptx import parse
+from fitness.devices.simulator.ptx_parser import parse
 from fitness.devices.simulator.tally import Tally
 
 PTX = """

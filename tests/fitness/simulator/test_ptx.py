@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fitness.devices.simulator import ptx
+from fitness.devices.simulator import ptx, ptx_parser
 from fitness.devices.simulator.variables import PtxError, parse_variable
 
 MODULE = """
@@ -35,7 +35,7 @@ $L__BB0_1:
 
 
 def body() -> list[ptx.Instruction]:
-    function = ptx.parse(MODULE).functions["k"]
+    function = ptx_parser.parse(MODULE).functions["k"]
     return [item for item in function.body if isinstance(item, ptx.Instruction)]
 
 
@@ -65,7 +65,7 @@ def test_operands_of_every_kind() -> None:
 
 
 def test_parameters_and_module_variables() -> None:
-    module = ptx.parse(MODULE)
+    module = ptx_parser.parse(MODULE)
     assert [(p.name, p.bytes, p.align) for p in module.functions["k"].parameters] == [
         ("k_param_0", 8, 8),
         ("k_param_1", 12, 4),
@@ -97,6 +97,6 @@ def test_addresses_in_initialisers_are_kept_as_references() -> None:
 
 def test_what_is_not_ptx_is_refused() -> None:
     with pytest.raises(PtxError):
-        ptx.parse(".visible .entry k() { mov.u32 %r1, 0; ")
+        ptx_parser.parse(".visible .entry k() { mov.u32 %r1, 0; ")
     with pytest.raises(PtxError):
         parse_variable(".shared what")

@@ -10,7 +10,7 @@ import pytest
 from fitness.devices.device import Execution
 from fitness.devices.simulator.codegen import generate
 from fitness.devices.simulator.faults import Stop
-from fitness.devices.simulator.ptx import parse
+from fitness.devices.simulator.ptx_parser import parse
 from fitness.devices.simulator.wgmma_layout import Descriptor, UnsupportedLayout, addresses
 from tests.fitness.simulator.engine import clean, compiled, kinds, launch, run
 from tests.fitness.simulator.wgmma_cases import (
