@@ -41,8 +41,8 @@ def table() -> str:
 
 
 def _source(name: str, content: dict[str, Any]) -> str:
-    card, driver, clock, *_ = (part.strip() for part in content["card"].split(","))
-    return f"`benchmarks/gpu/data/{name}.json`: {card}, driver {driver}, SM clock {clock}, {content['date'][:10]}.  "
+    card, driver, *_ = (part.strip() for part in content["card"].split(","))
+    return f"`benchmarks/gpu/data/{name}.json`: {card}, driver {driver}, {content['date'][:10]}.  "
 
 
 def _line(name: str, us: list[float], floors: list[float]) -> str:

@@ -149,29 +149,33 @@ def cusparselt(given: Given) -> Run:
 
 
 _algorithms: dict[tuple[object, ...], int] = {}
-_TRIES = 20
+_ROUNDS, _TRIES = 5, 12  # rounds over all algorithms, replays of each in a round
 
 
 def _fastest_algorithm(product: Callable[[int], Any], count: int) -> int:
-    """Number of the algorithm with the least median time on the card.
+    """Number of the algorithm with the least median time on the card, the algorithms taking turns.
 
     Raises:
         NotApplicableError: none works; says what the library answered last.
     """
-    times: dict[int, float] = {}
+    calls: dict[int, Run] = {}
     said = "it has none"
     for algorithm in range(count):
         try:
-            times[algorithm] = _captured_ms(functools.partial(product, algorithm))
+            calls[algorithm] = _captured(functools.partial(product, algorithm))
         except RuntimeError as error:  # not every number is an algorithm for every shape
             said = str(error).splitlines()[0]
-    if not times:
+    if not calls:
         raise NotApplicableError(f"no algorithm of the library works: {said}")
-    return min(times, key=lambda algorithm: times[algorithm])
+    samples: dict[int, list[float]] = {algorithm: [] for algorithm in calls}
+    for _ in range(_ROUNDS):
+        for algorithm, call in calls.items():
+            samples[algorithm] += _milliseconds(call)
+    return min(samples, key=lambda algorithm: statistics.median(samples[algorithm]))
 
 
-def _captured_ms(call: Run) -> float:
-    """Median milliseconds of a call, captured on torch's current stream and replayed."""
+def _captured(call: Run) -> Run:
+    """Replays a call captured on torch's current stream."""
     import torch
 
     graph = torch.cuda.CUDAGraph()
@@ -180,16 +184,27 @@ def _captured_ms(call: Run) -> float:
         held = call()
     finally:
         graph.capture_end()
-    samples = []
+
+    def replay(_held: Any = held) -> None:
+        graph.replay()
+
+    return replay
+
+
+def _milliseconds(call: Run) -> list[float]:
+    """Times of `_TRIES` calls, after one that is not counted."""
+    import torch
+
+    call()
+    taken = []
     for _ in range(_TRIES):
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
-        graph.replay()
+        call()
         end.record()
         end.synchronize()
-        samples.append(begin.elapsed_time(end))
-    del held
-    return float(statistics.median(samples))
+        taken.append(float(begin.elapsed_time(end)))
+    return taken
 
 
 def _sparse_product(rows: Any, x: Any, task: Task) -> Run:
