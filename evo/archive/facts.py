@@ -38,17 +38,15 @@ _CANDIDATES = f"select {_COLUMNS.format(_PARENTS)} from candidates c{_VERDICTS} 
 # SQLite takes the deepest of what is open first, so that its queue holds siblings only; "limit -1" and a cross join
 # keep it from dropping that order, a + from an index that would read the whole run for each candidate. Children come
 # after their parents; in an archive made by hand they need not, and a circle of them would have no end.
-_DESCENT = (
+WALK = (
     "with recursive roots(n) as ({}), walk(n, depth, last) as (select n, 0, n = (select max(n) from roots) from roots"
     " union all select p.n, walk.depth + 1, not exists (select 1 from parents q where q.parent_run_id = :run"
     " and q.parent_n = walk.n and +q.run_id = :run and q.position = 0 and q.n > p.n) from walk join parents p"
     " on p.parent_run_id = :run and p.parent_n = walk.n and +p.run_id = :run and p.position = 0 and p.n > walk.n"
-    " order by 2 desc, 1"
-    " limit -1)"
-    f" select {_COLUMNS.format('null')}, walk.depth, walk.last from walk"
-    f" cross join candidates c on c.run_id = :run and c.n = walk.n{_VERDICTS}"
+    " order by 2 desc, 1 limit -1) select {} from walk cross join candidates c on c.run_id = :run and c.n = walk.n"
 )
-_ROOTS = (
+"""A walk down first parents; to be filled in: where it begins, and what is selected."""
+ROOTS = (
     "select c.n from candidates c where c.run_id = :run and not exists"
     " (select 1 from parents p where p.run_id = c.run_id and p.n = c.n and p.position = 0)"
 )
@@ -58,7 +56,7 @@ _LINE = (
 )
 
 
-def _guarded(function: Callable[P, Iterator[T]]) -> Callable[P, Iterator[T]]:
+def guarded(function: Callable[P, Iterator[T]]) -> Callable[P, Iterator[T]]:
     """SQLite errors and damaged rows of a reader as `ArchiveError`."""
 
     @functools.wraps(function)
@@ -81,14 +79,14 @@ def _rows(archive: Archive, sql: str, values: Mapping[str, object] | Sequence[ob
     return cursor.execute(sql, values)
 
 
-@_guarded
+@guarded
 def candidates(archive: Archive, run_id: str, only: Iterable[int] | None = None) -> Iterator[Row]:
     """Candidates and refusals of a run in order of n (or those numbered so), with parents, verdict and means."""
     where, numbers = _among("c.n", only)
     yield from _rows(archive, f"{_CANDIDATES}{where} order by c.n", {"run": run_id} | numbers)
 
 
-@_guarded
+@guarded
 def descent(archive: Archive, run_id: str, of: int | None = None) -> Iterator[Row]:
     """Candidates as `candidates` has them, with depth and last, each before those it is the first parent of.
 
@@ -99,8 +97,9 @@ def descent(archive: Archive, run_id: str, of: int | None = None) -> Iterator[Ro
         run_id: the run.
         of: begin there; None begins with everything that has no parent.
     """
-    roots = _ROOTS if of is None else "select :of"
-    yield from _rows(archive, _DESCENT.format(roots), {"run": run_id, "of": of})
+    selected = f"{_COLUMNS.format('null')}, walk.depth, walk.last"
+    sql = WALK.format(ROOTS if of is None else "select :of", selected) + _VERDICTS
+    yield from _rows(archive, sql, {"run": run_id, "of": of})
 
 
 def _among(column: str, only: Iterable[int] | None) -> tuple[str, dict[str, str]]:
@@ -110,21 +109,21 @@ def _among(column: str, only: Iterable[int] | None) -> tuple[str, dict[str, str]
     return f" and {column} in (select value from json_each(:only))", {"only": json.dumps(sorted(only))}
 
 
-@_guarded
+@guarded
 def parents(archive: Archive, run_id: str, n: int) -> Iterator[int]:
     """Parents of a candidate, in the order the operator had them."""
     sql = "select parent_n from parents where run_id = ? and n = ? order by position"
     yield from (row["parent_n"] for row in _rows(archive, sql, [run_id, n]))
 
 
-@_guarded
+@guarded
 def children(archive: Archive, run_id: str, n: int) -> Iterator[int]:
     """Candidates that have n among their parents, in order of n."""
     sql = "select distinct n from parents where parent_run_id = ? and run_id = ? and parent_n = ? order by n"
     yield from (row["n"] for row in _rows(archive, sql, [run_id, run_id, n]))
 
 
-@_guarded
+@guarded
 def first_parents(archive: Archive, run_id: str) -> Iterator[tuple[int, int | None]]:
     """(n, first parent or None) of every candidate, in order of n."""
     sql = (
@@ -134,14 +133,14 @@ def first_parents(archive: Archive, run_id: str) -> Iterator[tuple[int, int | No
     yield from ((row["n"], row["parent_n"]) for row in _rows(archive, sql, [run_id]))
 
 
-@_guarded
+@guarded
 def line(archive: Archive, run_id: str, n: int, *, all_parents: bool) -> Iterator[int]:
     """A candidate and what it descends from, by first or by all parents, in order of n."""
     sql = _LINE.format("" if all_parents else "and p.position = 0")
     yield from (row["n"] for row in _rows(archive, sql, {"run": run_id, "n": n}))
 
 
-@_guarded
+@guarded
 def fastest(archive: Archive, run_id: str, *, confirmed: bool, limit: int) -> Iterator[int]:
     """The fastest valid candidates that own their verdict, or those of them that are confirmed."""
     sql = (
@@ -156,7 +155,7 @@ def fastest(archive: Archive, run_id: str, *, confirmed: bool, limit: int) -> It
     yield from (row["n"] for row in _rows(archive, sql, {"run": run_id, "limit": limit}))
 
 
-@_guarded
+@guarded
 def _kernel_rows(archive: Archive, kernel_id: str) -> Iterator[Kernel]:
     sql = "select s.text, k.params from kernels k join sources s on s.id = k.source_id where k.id = ?"
     for row in _rows(archive, sql, [kernel_id]):
@@ -174,7 +173,7 @@ def kernel(archive: Archive, kernel_id: str) -> Kernel:
     raise ArchiveError(f"archive {archive.path} has no kernel {kernel_id[:12]}", "see evo archive check")
 
 
-@_guarded
+@guarded
 def _outcome_rows(archive: Archive, run_id: str, n: int) -> Iterator[Outcome]:
     keys = {"run": run_id, "n": n}
     sql = "select * from timings where run_id = :run and n = :n and subject = 'candidate' order by position"
@@ -188,23 +187,7 @@ def outcome(archive: Archive, run_id: str, n: int) -> Outcome | None:
     return next(_outcome_rows(archive, run_id, n), None)
 
 
-@_guarded
-def steps(archive: Archive, run_id: str) -> Iterator[Row]:
-    """Every candidate beside its first parent: who made it, its verdict and means, when, and what judging took."""
-    yield from _rows(
-        archive,
-        "select c.n, c.generation, c.operator, c.model, c.kernel_id, o.kind, o.stage, o.reused_from, o.time_us,"
-        " o.fitness_us, o.registers, o.judged_at,"
-        " coalesce(o.compile_s, 0.0) + coalesce(o.evaluate_s, 0.0) as judged_s, p.parent_n as parent,"
-        " a.time_us as parent_us from candidates c"
-        " left join outcomes o on o.run_id = c.run_id and o.n = c.n"
-        " left join parents p on p.run_id = c.run_id and p.n = c.n and p.position = 0 and p.parent_n < c.n"
-        " left join outcomes a on a.run_id = p.parent_run_id and a.n = p.parent_n where c.run_id = ? order by c.n",
-        [run_id],
-    )
-
-
-@_guarded
+@guarded
 def timings(archive: Archive, run_id: str, only: Iterable[int] | None = None) -> Iterator[Row]:
     """Times of a run's valid candidates (or of those numbered so), with their shape, rates and limiter."""
     where, numbers = _among("t.n", only)
@@ -218,17 +201,7 @@ def timings(archive: Archive, run_id: str, only: Iterable[int] | None = None) ->
     )
 
 
-@_guarded
-def rates(archive: Archive, run_id: str) -> Iterator[tuple[int, str, float, float]]:
-    """(n, shape as JSON, TFLOP/s, GB/s) of every time of a run's valid candidates, in order of n and shapes."""
-    yield from archive.database.conn.execute(
-        "select t.n, t.shape, t.tflops, t.gb_per_s from timings t join outcomes o on o.run_id = t.run_id and o.n = t.n"
-        " where t.run_id = ? and t.subject = 'candidate' and o.fitness_us is not null order by t.n, t.position",
-        [run_id],
-    )
-
-
-@_guarded
+@guarded
 def baselines(archive: Archive, run_id: str) -> Iterator[tuple[str, tuple[Timing, ...]]]:
     """(name, times in the order of the shapes) of every baseline of a run, in the order they were timed."""
     found: dict[str, list[Timing]] = {}
@@ -238,7 +211,7 @@ def baselines(archive: Archive, run_id: str) -> Iterator[tuple[str, tuple[Timing
     yield from ((name, tuple(times)) for name, times in found.items())
 
 
-@_guarded
+@guarded
 def seeds(archive: Archive, run_id: str) -> Iterator[Row]:
     """The starting kernels: n, reason, time_us and fitness_us of their verdict."""
     yield from _rows(
@@ -249,7 +222,7 @@ def seeds(archive: Archive, run_id: str) -> Iterator[Row]:
     )
 
 
-@_guarded
+@guarded
 def _numbers(archive: Archive, sql: str, run_id: str) -> Iterator[float | None]:
     yield from (row[0] for row in _rows(archive, sql, [run_id]))
 
@@ -265,7 +238,7 @@ def last(archive: Archive, run_id: str) -> int | None:
     return None if found is None else int(found)
 
 
-@_guarded
+@guarded
 def failures(archive: Archive, run_id: str) -> Iterator[Row]:
     """Where candidates failed: stage, kind, finding, how many, the first of them; the commonest first."""
     yield from _rows(
@@ -273,7 +246,7 @@ def failures(archive: Archive, run_id: str) -> Iterator[Row]:
     )
 
 
-@_guarded
+@guarded
 def findings(
     archive: Archive, run_id: str, only: Iterable[int] | None = None
 ) -> Iterator[tuple[int, list[dict[str, Any]]]]:
@@ -284,7 +257,7 @@ def findings(
     yield from ((row["n"], codec.from_json(row["findings"])) for row in rows)
 
 
-@_guarded
+@guarded
 def genomes(archive: Archive, run_id: str, only: Iterable[int] | None = None) -> Iterator[Row]:
     """Source and params of every candidate (or of those numbered so): n, source_id, params (JSON), in order of n."""
     where, numbers = _among("c.n", only)
@@ -296,7 +269,7 @@ def genomes(archive: Archive, run_id: str, only: Iterable[int] | None = None) ->
     )
 
 
-@_guarded
+@guarded
 def sources(archive: Archive, source_ids: Iterable[str]) -> Iterator[tuple[str, str]]:
     """(key, text) of these sources, one at a time, in the order asked for."""
     for source_id in source_ids:
@@ -311,7 +284,7 @@ def seconds(archive: Archive, run_id: str) -> tuple[float, float]:
     return compile_s, evaluate_s
 
 
-@_guarded
+@guarded
 def standing(archive: Archive, run_id: str) -> Iterator[Row]:
     """How a run stands, one row: its status, the latest generation, and counts."""
     yield from _rows(

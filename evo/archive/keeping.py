@@ -21,7 +21,6 @@ DATASETTE = Path(__file__).with_name("datasette.json")
 
 _COUNTED = ("runs", "candidates", "outcomes", "timings", "confirmations", "kernels", "sources", "llm_calls", "events")
 _WORKING_PATH = "runs/archive.db"
-_TYPES = {"TEXT": "'text', 'null'", "INTEGER": "'integer', 'null'", "FLOAT": "'real', 'null'", "REAL": "'real', 'null'"}
 
 
 @dataclass(frozen=True)
@@ -102,10 +101,13 @@ def check(archive: Archive) -> Iterator[str]:
 
 
 def _wrong_types(archive: Archive) -> Iterator[str]:
-    """Values that are not of the type of their column: SQLite lets a column hold anything."""
+    """Texts and blobs where numbers should be, blobs where texts should be: SQLite lets a column hold anything.
+
+    Told by its order of types: null, numbers, texts, blobs; to ask for `typeof` takes three times as long.
+    """
     for table in (*run_tables(archive.database), "runs", "kernels", "sources"):
-        columns = [(row["name"], _TYPES[row["type"]]) for row in archive.database.query(f"pragma table_info({table})")]
-        wrong = {name: f"typeof({name}) not in ({types})" for name, types in columns}
+        columns = [(row["name"], row["type"]) for row in archive.database.query(f"pragma table_info({table})")]
+        wrong = {name: f"{name} >= " + ("x''" if kind == "TEXT" else "''") for name, kind in columns}
         named = ", ".join(f"iif({test}, '{name} is ' || typeof({name}), null)" for name, test in wrong.items())
         sql = f"select rowid, coalesce({named}) as problem from {table} where {' or '.join(wrong.values())} limit 20"
         yield from (f"{table}: row {row['rowid']}: {row['problem']}" for row in archive.database.query(sql))

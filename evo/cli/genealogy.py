@@ -10,8 +10,9 @@ import click
 
 from evo.archive import Archive
 from evo.cli.options import plain
-from evo.lineage import Blame, Difference, Lineage, Node, Place, Share, Step, resolve
-from evo.lineage.graphs import node_json, short_verdict, step_json
+from evo.lineage import Blame, Difference, Lineage, Node, Share, Step, resolve
+from evo.lineage.graphs import node_json, step_json
+from evo.lineage.sketches import Sketch, sketch_of
 from evo.llm.costs import cost_of, cost_text
 from evo.progress import shape_text, time_text, usd_text
 from evo.report.history import title_of
@@ -89,22 +90,21 @@ def as_json(story: Story) -> dict[str, object]:
     }
 
 
-def tree_lines(places: Iterable[Place], best: int | None) -> Iterator[str]:
+def tree_lines(nodes: Iterable[Sketch], best: int | None) -> Iterator[str]:
     """The tree, a line per candidate; the answer is marked, what is very deep is indented no further."""
     indents = [""]  # of each depth down to where we are
-    for place in places:
-        node = place.node
-        del indents[place.depth + 1 :]
-        indent = indents[place.depth]
-        indents.append(indent + ("   " if place.last else "|  "))
-        if place.depth > _DEEPEST:
-            indent = f"{indent[: 3 * _DEEPEST]}({place.depth}) "
+    for node in nodes:
+        del indents[node.depth + 1 :]
+        indent = indents[node.depth]
+        indents.append(indent + ("   " if node.last else "|  "))
+        if node.depth > _DEEPEST:
+            indent = f"{indent[: 3 * _DEEPEST]}({node.depth}) "
         mark = "  <- the answer" if node.n == best else ""
-        line = f"{indent}{'`-' if place.last else '|-'} #{node.n} {node.operator} {short_verdict(node)}  {node.reason}"
+        line = f"{indent}{'`-' if node.last else '|-'} #{node.n} {node.operator} {node.verdict}  {node.reason}"
         yield plain(line[:160] + mark)
 
 
-def node_lines(run_id: str, nodes: Iterable[Node]) -> Iterator[str]:
+def node_lines(run_id: str, nodes: Iterable[Sketch]) -> Iterator[str]:
     """JSON of a run's nodes, a line each: {"run": ..., "nodes": [...]}."""
     yield f'{{"run": {json.dumps(run_id)}, "nodes": ['
     before = ""
@@ -137,7 +137,7 @@ def blame_json(found: Blame) -> dict[str, object]:
         "run": found.node.run_id,
         "candidate": found.node.n,
         "origins": [
-            node_json(node) | {"gain": found.gains.get(n), "lines": found.counts().get(n, 0)}
+            node_json(sketch_of(node)) | {"gain": found.gains.get(n), "lines": found.counts().get(n, 0)}
             for n, node in found.origins.items()
         ],
         "params": {name: {"value": value, "origin": origin} for name, (value, origin) in found.params.items()},
@@ -169,8 +169,8 @@ def diff_lines(old: Node, new: Node, change: Difference) -> Iterator[str]:
 def diff_json(old: Node, new: Node, change: Difference) -> dict[str, object]:
     """A difference for a program."""
     return {
-        "old": node_json(old) | {"run": old.run_id},
-        "new": node_json(new) | {"run": new.run_id},
+        "old": node_json(sketch_of(old)) | {"run": old.run_id},
+        "new": node_json(sketch_of(new)) | {"run": new.run_id},
         "changed": {name: list(values) for name, values in change.params.items()},
         "added": change.added,
         "removed": change.removed,

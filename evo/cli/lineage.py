@@ -84,15 +84,16 @@ def _path(archive: Archive, ref: str, with_diff: bool, as_json: bool) -> None:
 def _tree(archive: Archive, ref: str, as_json: bool) -> None:
     from evo.cli import genealogy
     from evo.lineage import Lineage, resolve
+    from evo.lineage.sketches import outline, sketch_of, sketches
 
     found = resolve(archive, ref)
     shown = Lineage(archive, found.run)
     if as_json:
-        only = None if found.n is None else [place.node.n for place in shown.walk(found.n)]
-        _print(genealogy.node_lines(found.run.id, shown.nodes(only)))
+        relatives = () if found.n is None else shown.nodes([place.node.n for place in shown.walk(found.n)])
+        _print(genealogy.node_lines(found.run.id, sketches(shown) if found.n is None else map(sketch_of, relatives)))
         return
     best = shown.best()
-    _print(genealogy.tree_lines(shown.walk(found.n), best.n if best else None))
+    _print(genealogy.tree_lines(outline(shown, found.n), best.n if best else None))
 
 
 def _print(lines: Iterable[str]) -> None:
@@ -105,15 +106,16 @@ def _print(lines: Iterable[str]) -> None:
 def _draw(archive: Archive, ref: str, *, tree: bool, mermaid: bool) -> None:
     from evo.cli import genealogy
     from evo.lineage import Lineage, graphs, resolve
+    from evo.lineage.sketches import sketch_of, sketches
 
     if tree:
         found = resolve(archive, ref)
         shown = Lineage(archive, found.run)
-        nodes, path = shown.nodes(), tuple(node.n for node in shown.line(found.n)) if found.n is not None else ()
+        nodes, path = sketches(shown), tuple(node.n for node in shown.line(found.n)) if found.n is not None else ()
     else:
         story = genealogy.read(archive, ref)
-        nodes, path = iter((*story.lineage.ancestors(story.end.n), story.end)), story.numbers
-    _print(graphs.as_mermaid(nodes, path) if mermaid else graphs.as_dot(nodes, path))
+        nodes, path = map(sketch_of, (*story.lineage.ancestors(story.end.n), story.end)), story.numbers
+    _print((graphs.as_mermaid if mermaid else graphs.as_dot)(nodes, path, whole=tree))
 
 
 def _stats(archive: Archive, ref: str, as_json: bool) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
-from evo.archive import Archive, facts
+from evo.archive import Archive, columns
 from evo.archive.calls import Spending, spendings
 
 
@@ -40,6 +40,20 @@ class Share:
 
 
 _NOTHING = Spending()
+
+
+class _Step(NamedTuple):
+    """What one candidate came to; times in microseconds, null without."""
+
+    kernel_id: str | None
+    reused_from: int | None
+    time_us: Any
+    fitness_us: Any
+    judged_s: float
+    parent_us: float | None
+
+
+_VERDICT = _Step._fields
 
 
 @dataclass
@@ -82,14 +96,16 @@ def all_shares(archive: Archive, run_id: str) -> tuple[tuple[Share, ...], tuple[
         spent[n] = spent.get(n, Spending()) + mine
         models.setdefault(model, _Tally()).spent += mine
     best: float | None = None
-    for row in facts.steps(archive, run_id):
-        own = row["reused_from"] is None and row["fitness_us"] is not None
-        is_best = own and best is not None and row["fitness_us"] < best
+    for n, operator, model, *verdict in columns.steps(archive, run_id, "n", "operator", "model", *_VERDICT):
+        step = _Step(*verdict)
+        own = step.reused_from is None and step.fitness_us is not None
+        is_best = own and best is not None and step.fitness_us < best
         if own and (best is None or is_best):
-            best = row["fitness_us"]
-        for tallies, name in ((operators, row["operator"]), (models, row["model"] or "none")):
-            _count(tallies.setdefault(name, _Tally()), row, own=own, is_best=is_best)
-        operators[row["operator"]].spent += spent.pop(row["n"], _NOTHING)
+            best = step.fitness_us
+        for tallies, name in ((operators, operator), (models, model or "none")):
+            _count(tallies.setdefault(name, _Tally()), step, own=own, is_best=is_best)
+        if n in spent:
+            operators[operator].spent += spent.pop(n)
     if spent:
         operators.setdefault("planner", _Tally()).spent += sum(spent.values(), _NOTHING)
     return tuple(_share(*one) for one in sorted(operators.items())), tuple(
@@ -97,16 +113,16 @@ def all_shares(archive: Archive, run_id: str) -> tuple[tuple[Share, ...], tuple[
     )
 
 
-def _count(tally: _Tally, row: facts.Row, *, own: bool, is_best: bool) -> None:
+def _count(tally: _Tally, step: _Step, *, own: bool, is_best: bool) -> None:
     """Add one candidate; `own`: valid and no duplicate."""
     tally.planned += 1
-    tally.refused += row["kernel_id"] is None
-    tally.duplicates += row["reused_from"] is not None
+    tally.refused += step.kernel_id is None
+    tally.duplicates += step.reused_from is not None
     tally.valid += own
     tally.bests += is_best
-    tally.judged_s += row["judged_s"]
-    if own and row["parent_us"] is not None:
-        tally.gains.append(row["parent_us"] / row["time_us"])
+    tally.judged_s += step.judged_s
+    if own and step.parent_us is not None:
+        tally.gains.append(step.parent_us / step.time_us)
 
 
 def _share(name: str, tally: _Tally) -> Share:

@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from evo.plots.picture import BLUE, COLOURS, GREY, MANY, MARKERS, VERMILION, Table, axes_of, decimal, legend_below
+from evo.plots.picture import BLUE, COLOURS, GREY, MANY, MARKERS, YELLOW, Table, axes_of, decimal, legend_below
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+RATES = np.dtype([("n", "i8"), ("shape", "i4"), ("flop_per_byte", "f8"), ("tflops", "f8")])
+"""A candidate at one shape: its number, the index of the shape, arithmetic intensity, rate."""
+PAIRS = np.dtype([("n", "i8"), ("x", "f8"), ("y", "f8")])
+"""A candidate's number and the two things it trades."""
 
 
 class RooflinePoint(NamedTuple):
-    """One candidate at one shape: `role` is "candidate", "seed", "best" or "baseline" (n None)."""
+    """The baseline at one shape."""
 
-    n: int | None
-    role: str
     shape: str
     flop_per_byte: float
     tflops: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Roofline:
     """Achieved rate against arithmetic intensity, under the card's data-sheet ceilings (Williams et al. 2009).
 
@@ -34,14 +39,20 @@ class Roofline:
     Attributes:
         title, clock: as elsewhere.
         peak_tflops, bandwidth_gb_per_s: ceilings of the card.
-        points: every valid candidate at every shape.
+        shapes: their labels.
+        rates: of `RATES`: every valid candidate at every shape.
+        roles: "seed" or "best" by number; the others are candidates.
+        baselines: their points.
     """
 
     title: str
     clock: str
     peak_tflops: float
     bandwidth_gb_per_s: float
-    points: tuple[RooflinePoint, ...]
+    shapes: tuple[str, ...]
+    rates: NDArray[np.void]
+    roles: Mapping[int, str]
+    baselines: tuple[RooflinePoint, ...]
 
     @property
     def height_in(self) -> float:
@@ -53,52 +64,61 @@ class Roofline:
         axes = axes_of(figure, self.title, "FLOP / byte", f"TFLOP/s ({self.clock})", grid="both")
         axes.set_xscale("log")
         axes.set_yscale("log")
+        low, high = self._draw_roof(axes)
+        best = np.isin(self.rates["n"], [n for n, role in self.roles.items() if role == "best"])
+        for index, shape in enumerate(self.shapes):
+            mine = self.rates[(self.rates["shape"] == index) & ~best]
+            axes.plot(mine["flop_per_byte"], mine["tflops"], linestyle="none", alpha=0.35,
+                      marker=MARKERS[index % len(MARKERS)], markersize=3, color=COLOURS[index % len(COLOURS)],
+                      markeredgewidth=0, label=shape, rasterized=len(self.rates) > MANY)  # fmt: skip
+        axes.plot([p.flop_per_byte for p in self.baselines], [p.tflops for p in self.baselines], "x", color="black",
+                  markersize=4, label="baseline")  # fmt: skip
+        axes.plot(self.rates["flop_per_byte"][best], self.rates["tflops"][best], linestyle="none", marker="*",
+                  color=YELLOW, markersize=7, markeredgecolor="black", markeredgewidth=0.5, label="best")  # fmt: skip
+        lowest = min([float(self.rates["tflops"].min()), *(p.tflops for p in self.baselines)])
+        axes.set_xlim(low, high)
+        axes.set_ylim(lowest / 2, self.peak_tflops * 2.2)
+        legend_below(figure, axes)
+
+    def _draw_roof(self, axes: Axes) -> tuple[float, float]:
+        """The two ceilings with their names; returns the ends of the axis."""
         ridge = self.peak_tflops * 1e3 / self.bandwidth_gb_per_s
-        low = min(min(p.flop_per_byte for p in self.points) / 2, ridge / 4)
-        high = max(max(p.flop_per_byte for p in self.points) * 2, ridge * 4)
+        there = [*(p.flop_per_byte for p in self.baselines), *np.unique(self.rates["flop_per_byte"])]
+        low, high = float(min(min(there) / 2, ridge / 4)), float(max(max(there) * 2, ridge * 4))
         roof = [low * self.bandwidth_gb_per_s / 1e3, self.peak_tflops, self.peak_tflops]
         axes.plot([low, ridge, high], roof, color="black", linewidth=1.0)
         axes.annotate(f"{self.peak_tflops:,.0f} TFLOP/s", (high, self.peak_tflops), (-1, 2), fontsize=6,
                       textcoords="offset points", ha="right")  # fmt: skip
         axes.annotate(f"{self.bandwidth_gb_per_s / 1e3:.1f} TB/s", (low, roof[0]), (2, 10), fontsize=6,
                       textcoords="offset points", rotation=0)  # fmt: skip
-        shapes = list(dict.fromkeys(p.shape for p in self.points))
-        for index, shape in enumerate(shapes):
-            mine = [p for p in self.points if p.shape == shape and p.role in ("candidate", "seed")]
-            axes.plot([p.flop_per_byte for p in mine], [p.tflops for p in mine], linestyle="none", alpha=0.35,
-                      marker=MARKERS[index % len(MARKERS)], markersize=3, color=COLOURS[index % len(COLOURS)],
-                      markeredgewidth=0, label=shape, rasterized=len(self.points) > MANY)  # fmt: skip
-        for role, marker, colour in (("baseline", "x", "black"), ("best", "*", VERMILION)):
-            mine = [p for p in self.points if p.role == role]
-            axes.plot([p.flop_per_byte for p in mine], [p.tflops for p in mine], linestyle="none", marker=marker,
-                      color=colour, markersize=7 if role == "best" else 4, markeredgecolor="black" if role == "best"
-                      else colour, markeredgewidth=0.5 if role == "best" else 1.0, label=role)  # fmt: skip
-        axes.set_xlim(low, high)
-        axes.set_ylim(min(p.tflops for p in self.points) / 2, self.peak_tflops * 2.2)
-        legend_below(figure, axes)
+        return low, high
 
     def table(self) -> Table:
-        """Every point, then the ceilings."""
-        rows: list[tuple[object, ...]] = [(p.role, p.n, p.shape, p.flop_per_byte, p.tflops) for p in self.points]
-        rows.append(("ceiling", None, "peak", None, self.peak_tflops))
-        rows.append(("ceiling", None, "bandwidth_gb_per_s", None, self.bandwidth_gb_per_s))
-        return Table(("role", "n", "shape", "flop_per_byte", "tflops"), tuple(rows))
+        """Every point, then the baselines and the ceilings."""
+        return Table(("role", "n", "shape", "flop_per_byte", "tflops"), self._rows())
+
+    def _rows(self) -> Iterator[tuple[object, ...]]:
+        for n, shape, flop_per_byte, tflops in _plain(self.rates):
+            yield self.roles.get(n, "candidate"), n, self.shapes[shape], flop_per_byte, tflops
+        yield from (("baseline", None, *point) for point in self.baselines)
+        yield "ceiling", None, "peak", None, self.peak_tflops
+        yield "ceiling", None, "bandwidth_gb_per_s", None, self.bandwidth_gb_per_s
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Pareto:
     """Two things to be small: every valid candidate and those no other beats in both.
 
     Attributes:
         title: as elsewhere; x_label, y_label: with units and clock.
-        points: (n, x, y).
+        points: of `PAIRS`.
         baseline: its (x, y), None where it has none.
     """
 
     title: str
     x_label: str
     y_label: str
-    points: tuple[tuple[int, float, float], ...]
+    points: NDArray[np.void]
     baseline: tuple[float, float] | None = None
 
     @property
@@ -110,29 +130,26 @@ class Pareto:
         """Draw into an empty figure."""
         axes = axes_of(figure, self.title, self.x_label, self.y_label, grid="both")
         front = front_of(self.points)
-        chosen = {n for n, _, _ in front}
-        rest = [(x, y) for n, x, y in self.points if n not in chosen]
-        many = len(rest) > MANY
-        axes.scatter([x for x, _ in rest], [y for _, y in rest], s=9, color=GREY, alpha=0.45, linewidths=0,
-                     label="dominated", rasterized=many)  # fmt: skip
-        axes.step([x for _, x, _ in front], [y for _, _, y in front], where="post", color=BLUE, linewidth=1.2,
-                  marker="D", markersize=3.2, label="Pareto front")  # fmt: skip
+        rest = self.points[~np.isin(self.points["n"], front["n"])]
+        axes.plot(rest["x"], rest["y"], linestyle="none", marker="o", markersize=3, color=GREY, alpha=0.45,
+                  markeredgewidth=0, label="dominated", rasterized=len(rest) > MANY)  # fmt: skip
+        axes.step(front["x"], front["y"], where="post", color=BLUE, linewidth=1.2, marker="D", markersize=3.2,
+                  label="Pareto front")  # fmt: skip
         if self.baseline is not None:
             axes.plot(*self.baseline, "x", color="black", markersize=5, label="baseline")
         self._limit(axes, front)
         legend_below(figure, axes, columns=3)
 
-    def _limit(self, axes: object, front: Sequence[tuple[int, float, float]]) -> None:
+    def _limit(self, axes: Axes, front: NDArray[np.void]) -> None:
         """Show what is near the front: a good twice its best, and all of it; a logarithmic axis where it is long."""
         from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
-        for index, name in ((1, "x"), (2, "y")):
+        for index, name in enumerate("xy"):
             axis = getattr(axes, f"{name}axis")
-            best = min(point[index] for point in front)
-            worst = max(point[index] for point in front)
+            best, worst = float(front[name].min()), float(front[name].max())
             if self.baseline is not None:
-                worst = max(worst, self.baseline[index - 1])
-            high = min(max(point[index] for point in self.points), max(2.2 * best, 1.05 * worst)) * 1.06
+                worst = max(worst, self.baseline[index])
+            high = min(float(self.points[name].max()), max(2.2 * best, 1.05 * worst)) * 1.06
             low = best / 1.06
             if high / low > 20:
                 getattr(axes, f"set_{name}scale")("log")
@@ -144,19 +161,24 @@ class Pareto:
 
     def table(self) -> Table:
         """Every point and whether it is on the front."""
-        chosen = {n for n, _, _ in front_of(self.points)}
-        rows: list[tuple[object, ...]] = [(n, x, y, int(n in chosen)) for n, x, y in self.points]
+        return Table(("n", self.x_label, self.y_label, "on_front"), self._rows())
+
+    def _rows(self) -> Iterator[tuple[object, ...]]:
+        chosen = set(front_of(self.points)["n"].tolist())
+        yield from ((n, x, y, int(n in chosen)) for n, x, y in _plain(self.points))
         if self.baseline is not None:
-            rows.append(("baseline", *self.baseline, None))
-        return Table(("n", self.x_label, self.y_label, "on_front"), tuple(rows))
+            yield "baseline", *self.baseline, None
 
 
-def front_of(points: Sequence[tuple[int, float, float]]) -> list[tuple[int, float, float]]:
-    """Points no other beats in one without losing in the other, in order of x; of equal points the first n."""
-    front: list[tuple[int, float, float]] = []
-    lowest = np.inf
-    for n, x, y in sorted(points, key=lambda point: (point[1], point[2], point[0])):
-        if y < lowest:
-            front.append((n, x, y))
-            lowest = y
+def front_of(points: NDArray[np.void]) -> NDArray[np.void]:
+    """Points (of `PAIRS`) no other beats in one without losing in the other, by x; of equal points the first n."""
+    ordered = points[np.lexsort((points["n"], points["y"], points["x"]))]
+    lowest_before = np.concatenate(([np.inf], np.minimum.accumulate(ordered["y"])[:-1]))
+    front: NDArray[np.void] = ordered[ordered["y"] < lowest_before]
     return front
+
+
+def _plain(rows: NDArray[np.void]) -> Iterator[tuple[Any, ...]]:
+    """Rows of an array as tuples of Python's numbers, some thousand at a time."""
+    for start in range(0, len(rows), MANY):
+        yield from rows[start : start + MANY].tolist()

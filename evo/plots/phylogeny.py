@@ -2,41 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from array import array
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from evo.plots.picture import GREY, MANY, VERMILION, Table, axes_of, factor_axis
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-
-class Twig(NamedTuple):
-    """One candidate: its first parent (None for a seed), and its speedup (None where it has no time)."""
-
-    n: int
-    generation: int
-    parent: int | None
-    operator: str
-    speedup: float | None
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+TWIGS = np.dtype([("n", "i8"), ("generation", "i8"), ("parent", "i8"), ("operator", "i4"), ("speedup", "f8")])
+"""A candidate: its first parent (-1 for a seed), the index of its operator, its speedup (NaN where it has no time)."""
+_SHADES = 48
+"""Colours that many marks are drawn in: those of one colour are one artist, whose mark is drawn once and copied."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Phylogeny:
     """The genealogy by first parents, generation by generation.
 
     Attributes:
         title, clock: as elsewhere.
-        twigs: every candidate, in order of n.
+        twigs: of `TWIGS`: every candidate, in order of n.
+        operators: their names.
         path: numbers from the seed to the answer, drawn thick.
     """
 
     title: str
     clock: str
-    twigs: tuple[Twig, ...]
+    twigs: NDArray[np.void]
+    operators: tuple[str, ...]
     path: tuple[int, ...] = ()
 
     @property
@@ -46,67 +49,114 @@ class Phylogeny:
 
     def draw(self, figure: Figure) -> None:
         """Draw into an empty figure."""
-        from matplotlib.colors import LogNorm
         from matplotlib.ticker import MaxNLocator
 
         axes = axes_of(figure, self.title, "generation (0: seeds)", "", grid="x")
-        heights = heights_of(self.twigs)
-        places = {twig.n: (float(twig.generation), heights[twig.n]) for twig in self.twigs}
+        x, y = self.twigs["generation"].astype(float), heights_of(self.twigs["n"], self.twigs["parent"])
         many = len(self.twigs) > MANY
-        edges = [(*places[t.parent], *places[t.n], np.nan, np.nan) for t in self.twigs if t.parent in places]
-        broken = np.array(edges).reshape(-1, 2)  # one line with gaps: an artist for each edge takes seconds of many
-        axes.plot(broken[:, 0], broken[:, 1], color="#b5b5b5", linewidth=0.4, rasterized=many, zorder=1)
-        failed = np.array([places[t.n] for t in self.twigs if t.speedup is None]).reshape(-1, 2)
-        axes.plot(failed[:, 0], failed[:, 1], linestyle="none", marker="x", color=GREY, markersize=5**0.5,
+        places = places_of(self.twigs["n"], self.twigs["parent"])
+        _draw_edges(axes, x, y, places, many=many)
+        failed = np.isnan(self.twigs["speedup"])
+        axes.plot(x[failed], y[failed], linestyle="none", marker="x", color=GREY, markersize=5**0.5,
                   markeredgewidth=0.4, rasterized=many, zorder=1.5)  # fmt: skip
-        valid = [t for t in self.twigs if t.speedup is not None]
-        if valid:
-            values = [t.speedup for t in valid if t.speedup is not None]
-            low = max(min(values), max(values) / 3)
-            norm = LogNorm(low / 1.001, max(values) * 1.001, clip=True)
-            x, y = np.array([places[t.n] for t in valid]).T
-            look: Any = {"cmap": "cividis", "norm": norm, "linewidths": 0, "zorder": 3, "rasterized": many}
-            drawn = axes.scatter(x, y, s=4 if many else 9, c=values, **look)
-            bar = figure.colorbar(drawn, ax=axes, orientation="horizontal", aspect=40, pad=0.02, extend="min")
-            bar.set_label(f"speedup ({self.clock}, ×); x: no time", fontsize=6.5)
-            factor_axis(bar.ax.xaxis, low, max(values))
-            bar.outline.set_linewidth(0.4)
-        on_path = [places[n] for n in self.path if n in places]
-        if on_path:
-            axes.plot(*zip(*on_path, strict=True), color=VERMILION, linewidth=1.3, zorder=2)
-            axes.plot(*on_path[-1], marker="*", color=VERMILION, markersize=8, markeredgecolor="black",
-                      markeredgewidth=0.4, zorder=4)  # fmt: skip
-            axes.annotate(f"#{self.path[-1]}", on_path[-1], (5, 0), textcoords="offset points", fontsize=6, va="center")
+        if not failed.all():
+            self._draw_valid(figure, axes, x[~failed], y[~failed], self.twigs["speedup"][~failed])
+        self._draw_path(axes, x, y)
         axes.set_yticks([])
         axes.spines["left"].set_visible(False)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         axes.margins(x=0.05, y=0.03)
 
+    def _draw_valid(self, figure: Figure, axes: Axes, x: Floats, y: Floats, speedups: Floats) -> None:
+        """Those with a time, coloured by their speedup, and the bar that says which colour is which."""
+        from matplotlib import colormaps
+        from matplotlib.cm import ScalarMappable
+        from matplotlib.colors import LogNorm
+
+        low, high = float(max(speedups.min(), speedups.max() / 3)), float(speedups.max())
+        colours = ScalarMappable(LogNorm(low / 1.001, high * 1.001, clip=True), "cividis")
+        if len(self.twigs) > MANY:
+            shares = np.log(np.maximum(speedups, low) / low) / np.log(high * 1.001 / low)
+            shades = np.minimum((shares * _SHADES).astype(int), _SHADES - 1)
+            for shade in np.unique(shades):
+                mine = shades == shade
+                axes.plot(x[mine], y[mine], linestyle="none", marker="o", markersize=2, markeredgewidth=0,
+                          color=colormaps["cividis"]((shade + 0.5) / _SHADES), rasterized=True, zorder=3)  # fmt: skip
+        else:
+            look: Any = {"cmap": "cividis", "norm": colours.norm, "linewidths": 0, "zorder": 3}
+            axes.scatter(x, y, s=9, c=speedups, **look)
+        bar = figure.colorbar(colours, ax=axes, orientation="horizontal", aspect=40, pad=0.02, extend="min")
+        bar.set_label(f"speedup ({self.clock}, ×); x: no time", fontsize=6.5)
+        factor_axis(bar.ax.xaxis, low, high)
+        bar.outline.set_linewidth(0.4)
+
+    def _draw_path(self, axes: Axes, x: Floats, y: Floats) -> None:
+        """The line from the seed to the answer."""
+        on_path = np.flatnonzero(np.isin(self.twigs["n"], self.path))
+        if len(on_path):
+            end = (float(x[on_path[-1]]), float(y[on_path[-1]]))
+            axes.plot(x[on_path], y[on_path], color=VERMILION, linewidth=1.3, zorder=2)
+            axes.plot(*end, marker="*", color=VERMILION, markersize=8, markeredgecolor="black", markeredgewidth=0.4,
+                      zorder=4)  # fmt: skip
+            axes.annotate(f"#{self.path[-1]}", end, (5, 0), textcoords="offset points", fontsize=6, va="center")
+
     def table(self) -> Table:
         """A row per candidate."""
+        return Table(("n", "generation", "parent", "operator", "speedup", "on_path"), self._rows())
+
+    def _rows(self) -> Iterator[tuple[object, ...]]:
         path = set(self.path)
-        rows = tuple((*twig, int(twig.n in path)) for twig in self.twigs)
-        return Table((*Twig._fields, "on_path"), rows)
+        for start in range(0, len(self.twigs), MANY):
+            for n, generation, parent, operator, speedup in self.twigs[start : start + MANY].tolist():
+                known, of = None if math.isnan(speedup) else speedup, None if parent < 0 else parent
+                yield n, generation, of, self.operators[operator], known, int(n in path)
 
 
-def heights_of(twigs: Sequence[Twig]) -> Mapping[int, float]:
-    """Heights that let no two branches cross: leaves get places of their own, parents the middle of their children."""
-    children: dict[int | None, list[int]] = {}
-    there = {twig.n for twig in twigs}
-    for twig in twigs:
-        children.setdefault(twig.parent if twig.parent in there else None, []).append(twig.n)
-    heights: dict[int, float] = {}
-    leaves = 0
-    stack: list[tuple[int, bool]] = [(n, False) for n in reversed(children.get(None, []))]
-    while stack:
-        n, done = stack.pop()
-        mine = children.get(n, [])
-        if done:
-            heights[n] = (heights[mine[0]] + heights[mine[-1]]) / 2
-        elif mine:
-            stack.append((n, True))
-            stack += [(child, False) for child in reversed(mine)]
+def _draw_edges(axes: Axes, x: Floats, y: Floats, places: Ints, *, many: bool) -> None:
+    """From each candidate to its parent: one line with gaps, since an artist for each takes seconds of many."""
+    children = np.flatnonzero(places >= 0)
+    gap = np.full(len(children), np.nan)
+    lines = [np.stack([at[places[children]], at[children], gap], axis=1).ravel() for at in (x, y)]
+    axes.plot(*lines, color="#b5b5b5", linewidth=0.4, rasterized=many, zorder=1)
+
+
+def places_of(numbers: Ints, parents: Ints) -> Ints:
+    """Index of each one's parent among the ascending `numbers`; -1 where it is not there."""
+    if not len(numbers):
+        return np.zeros(0, np.int64)
+    found = np.minimum(np.searchsorted(numbers, parents), len(numbers) - 1)
+    return np.where(numbers[found] == parents, found, -1)
+
+
+def heights_of(numbers: Ints, parents: Ints) -> Floats:
+    """Heights that let no two branches cross: leaves get places of their own, parents the middle of their children.
+
+    Args:
+        numbers: of the candidates, ascending.
+        parents: of each, a smaller number, or one that is not there.
+    """
+    parent = array("q", places_of(numbers, parents).tobytes())  # lists of objects take four times as much
+    count = len(parent)
+    leaves = array("q", bytes(8 * count))  # below each
+    for i in range(count - 1, -1, -1):  # children come after their parents
+        leaves[i] = leaves[i] or 1
+        if parent[i] >= 0:
+            leaves[parent[i]] += leaves[i]
+    free, roots = array("q", bytes(8 * count)), 0  # the next place below each that is not taken
+    for i in range(count):
+        up = parent[i]
+        if up < 0:
+            free[i] = roots
+            roots += leaves[i]
         else:
-            heights[n] = float(leaves)
-            leaves += 1
-    return heights
+            free[i] = free[up]
+            free[up] += leaves[i]
+    first, last = (array("d", [-1.0]) * count for _ in range(2))  # heights of the first and the last child
+    heights = array("d", bytes(8 * count))
+    for i in range(count - 1, -1, -1):
+        heights[i] = float(free[i]) if last[i] < 0 else (first[i] + last[i]) / 2
+        if parent[i] >= 0:
+            first[parent[i]] = heights[i]
+            if last[parent[i]] < 0:
+                last[parent[i]] = heights[i]
+    return np.array(heights)

@@ -11,10 +11,10 @@ import contextlib
 import csv
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from evo.writing import whole
 
@@ -32,6 +32,8 @@ COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (6, 2, 1, 2)), (0, (3, 1, 1, 1)), (0, (8, 2)), ":")
 HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx", "----", "++++", "oo", "||||", "**")
+FLOOR = "roofline floor"
+"""How the bound that the card sets is called wherever it is drawn."""
 MANY = 3000
 """From so many marks on they are drawn as pixels in PDF and SVG too, which would grow to megabytes."""
 
@@ -47,6 +49,7 @@ _STYLE: Any = {  # matplotlib types the keys as literals
     "pdf.fonttype": 42,  # TrueType: publishers refuse Type 3
     "svg.fonttype": "path",
     "svg.hashsalt": "evo",
+    "agg.path.chunksize": 10_000,  # a line of 300,000 points is drawn in parts: at once it takes 60 MB
 }
 _METADATA: dict[str, dict[str, Any]] = {
     "png": {"Software": None},
@@ -57,10 +60,10 @@ _METADATA: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Table:
-    """Numbers behind a picture: column names and rows; None is an empty cell."""
+    """Numbers behind a picture: column names and rows, to go through once; None is an empty cell."""
 
     header: tuple[str, ...]
-    rows: tuple[tuple[object, ...], ...]
+    rows: Iterable[tuple[object, ...]]
 
 
 class Picture(Protocol):
@@ -80,10 +83,14 @@ class Picture(Protocol):
 def as_csv(table: Table) -> str:
     """Comma-separated values; floats with six significant digits."""
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
+    _write_csv(table, text)
+    return text.getvalue()
+
+
+def _write_csv(table: Table, file: TextIO) -> None:
+    writer = csv.writer(file, lineterminator="\n")
     writer.writerow(table.header)
     writer.writerows([_cell(value) for value in row] for row in table.rows)
-    return text.getvalue()
 
 
 def save(picture: Picture, folder: Path, name: str = "plot", formats: Sequence[str] = ("png", "pdf")) -> list[Path]:
@@ -105,8 +112,8 @@ def save(picture: Picture, folder: Path, name: str = "plot", formats: Sequence[s
                 figure.savefig(unfinished, format=kind, dpi=300, metadata=_METADATA[kind])
             written.append(path)
     path = folder / f"{name}.csv"
-    with whole(path) as unfinished:
-        unfinished.write_text(as_csv(picture.table()), encoding="utf-8")
+    with whole(path) as unfinished, unfinished.open("w", encoding="utf-8", newline="") as file:
+        _write_csv(picture.table(), file)
     return [*written, path]
 
 
@@ -158,8 +165,11 @@ def legend_below(figure: Figure, axes: Axes, columns: int | None = None) -> None
     """The legend under the axes, where it covers nothing."""
     handles, labels = axes.get_legend_handles_labels()
     if handles:
+        found = sorted(zip(handles, labels, strict=True), key=lambda entry: entry[1] == FLOOR)  # bounds come last
+        handles, labels = [handle for handle, _ in found], [label for _, label in found]
         widest = max(len(label) for label in labels)
-        columns = columns or max(1, min(len(handles), 54 // (widest + 7)))
+        most = columns or max(1, min(len(handles), 54 // (widest + 7)))
+        columns = -(-len(handles) // -(-len(handles) // most))  # as many rows, none shorter than it must be
         figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, handlelength=1.8)
 
 

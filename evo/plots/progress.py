@@ -70,12 +70,13 @@ class Progress:
         axes = axes_of(figure, self.title, self.over, f"best speedup so far ({self.clock}, ×)")
         axes.set_yscale("log", base=2)
         for index, group in enumerate(self.groups):
-            _draw_group(axes, group, index)
+            _draw_group(axes, group, index, alone=len(self.groups) == 1)
         values = [y for group in self.groups for run in group.runs for _, y in run.points]
         axes.axhline(1.0, color="black", linewidth=0.6)
         high = max([*values, 1.0]) * 1.06
         low = max(min([*values, 1.0]) / 1.06, high / _TALLEST)
         axes.set_ylim(low, high)
+        axes.set_xlim(left=0)
         factor_axis(axes.yaxis, low, high)
         legend_below(figure, axes)
 
@@ -115,9 +116,10 @@ def _steps(points: Sequence[tuple[float, float]], x: Floats) -> Floats:
     return values
 
 
-def _draw_group(axes: Axes, group: Group, index: int) -> None:
+def _draw_group(axes: Axes, group: Group, index: int, *, alone: bool) -> None:
+    """A group's curve; markers, which tell groups apart, only where there are others."""
     colour, dash = COLOURS[index % len(COLOURS)], DASHES[index % len(DASHES)]
-    marker = MARKERS[index % len(MARKERS)]
+    marker = "" if alone else MARKERS[index % len(MARKERS)]
     single = len(group.runs) == 1
     for run in group.runs:
         x, y = zip(*run.points, strict=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from evo.plots.picture import COLOURS, DASHES, HATCHES, MARKERS, Table, axes_of, decimal, legend_below
+from evo.plots.picture import COLOURS, DASHES, FLOOR, HATCHES, MARKERS, Table, axes_of, decimal, legend_below
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -64,7 +64,7 @@ class ShapeBars:
                     axes.annotate(f"{bar.speedup:.2f}", where, (0, 1.5), textcoords="offset points", **look)
         if self.floors:
             axes.hlines(self.floors, places - 0.44, places + 0.44, color="black", linewidth=0.9,
-                        linestyle=(0, (6, 2, 1, 2)), label="roofline floor")  # fmt: skip
+                        linestyle=(0, (6, 2, 1, 2)), label=FLOOR)  # fmt: skip
         axes.axhline(1.0, color="black", linewidth=0.6, zorder=0.6)
         crowded = len(self.shapes) > 4
         axes.set_xticks(places, self.shapes, rotation=30 if crowded else 0, ha="right" if crowded else "center")
@@ -78,9 +78,7 @@ class ShapeBars:
             for label, bars in self.series
             for shape, bar in zip(self.shapes, bars, strict=True)
         ]
-        rows += [
-            ("roofline floor", shape, value, None, None) for shape, value in zip(self.shapes, self.floors, strict=False)
-        ]
+        rows += [(FLOOR, shape, value, None, None) for shape, value in zip(self.shapes, self.floors, strict=False)]
         return Table(("series", "shape", "speedup", "low", "high"), tuple(rows))
 
 
@@ -114,7 +112,7 @@ class Sweep:
             axes.set_xscale("log", base=2)
         for index, (label, points) in enumerate(self.series):
             x, y, low, high = zip(*points, strict=True)
-            floor = label == "roofline floor"
+            floor = label == FLOOR
             colour = "black" if floor else COLOURS[index % (len(COLOURS) - 1)]
             axes.plot(x, y, color=colour, linewidth=0.8 if floor else 1.2, label=label,
                       linestyle=(0, (6, 2, 1, 2)) if floor else DASHES[index % 3],

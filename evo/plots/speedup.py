@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from evo.plots.picture import BLUE, GREY, VERMILION, Table, axes_of, decimal, factor, legend_below
+from evo.plots.picture import BLUE, FLOOR, GREY, VERMILION, Table, axes_of, decimal, factor, legend_below
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -166,7 +166,7 @@ def _draw_marks(axes: Axes, history: History) -> None:
 
     _draw_mark(axes, 1.0, "baseline", (0, ()), above=False)
     if history.floor_speedup is not None:
-        _draw_mark(axes, history.floor_speedup, "roofline floor", (0, (6, 2, 1, 2)), above=True)
+        _draw_mark(axes, history.floor_speedup, FLOOR, (0, (6, 2, 1, 2)), above=True)
     top, bottom = _limits(history)
     axes.set_ylim(bottom, top)
     narrow = top / bottom < _NARROW

@@ -7,7 +7,7 @@ from pathlib import PurePath
 from typing import Any
 
 from evo import merit
-from evo.archive import Archive, RunRecord, facts
+from evo.archive import Archive, RunRecord, columns, facts
 from evo.errors import EvoError
 from evo.plots import History, SeedLine, summarise
 from evo.seed_reasons import seed_name
@@ -24,9 +24,9 @@ def history_of(archive: Archive, run: RunRecord) -> History:
     if named is None or baseline_us is None:
         raise EvoError(f"run {run.id} ended before its baseline was timed", "resume it: evo run ... --resume")
     points = (
-        (row["generation"], baseline_us / row["time_us"] if row["time_us"] is not None else None)
-        for row in facts.steps(archive, run.id)
-        if row["kind"] is not None
+        (generation, baseline_us / time_us if time_us is not None else None)
+        for generation, kind, time_us in columns.steps(archive, run.id, "generation", "kind", "time_us")
+        if kind is not None
     )
     floor = 1 / merit.floor_fraction(named[1])
     seeds = _seed_lines(archive, run, baseline_us)

@@ -10,9 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from evo.archive import Archive, facts
 from evo.lineage import Lineage, Node
-from evo.plots.phylogeny import Twig, heights_of
+from evo.plots.phylogeny import heights_of
 from evo.progress import shape_text, time_text
 from evo.report.tables import confirmed_text, verdict_of
 
@@ -66,8 +68,8 @@ def payload(lineage: Lineage, nodes: Sequence[Node], best: int | None, live: str
     source_chunk = _add_sources(chunks, archive, source_ids)
     details = _add_details(chunks, lineage, nodes, genomes)
     first = dict(facts.first_parents(archive, run_id))
-    twigs = [Twig(node.n, node.plan.generation, first[node.n], node.plan.operator, node.speedup) for node in nodes]
-    heights = heights_of(twigs)
+    parents = [-1 if (parent := first[node.n]) is None else parent for node in nodes]
+    heights = heights_of(np.array([node.n for node in nodes], np.int64), np.array(parents, np.int64)).tolist()
     place = {source: index for index, source in enumerate(source_ids)}
     data = {
         "live": live,
@@ -80,7 +82,7 @@ def payload(lineage: Lineage, nodes: Sequence[Node], best: int | None, live: str
                 "n": node.n,
                 "index": index,
                 "generation": node.plan.generation,
-                "height": heights[node.n],
+                "height": heights[index],
                 "operator": node.plan.operator,
                 "model": node.model,
                 "parents": list(node.plan.parents),

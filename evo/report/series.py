@@ -5,25 +5,25 @@ Every function takes an open archive and runs, and raises `EvoError` where they 
 
 from __future__ import annotations
 
-import datetime
 import functools
-import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from evo import merit
-from evo.archive import Archive, RunRecord, facts
-from evo.archive.calls import spendings
+from evo.archive import Archive, RunRecord, columns, facts
 from evo.errors import EvoError
 from evo.lineage import Lineage
-from evo.plots.hardware import Pareto, Roofline, RooflinePoint
+from evo.plots.hardware import PAIRS, RATES, Pareto, Roofline, RooflinePoint
 from evo.plots.operators import Credit, Validity
-from evo.plots.phylogeny import Phylogeny, Twig
-from evo.plots.picture import Picture
+from evo.plots.phylogeny import TWIGS, Phylogeny
+from evo.plots.picture import FLOOR, Picture
 from evo.plots.progress import Group, Progress, RunCurve
 from evo.plots.shapes import Bar, ShapeBars, Sweep
 from evo.progress import shape_text
+from evo.report.best_so_far import best_so_far
 from evo.report.history import history_of, title_of
 from fitness import gpu as gpus
 from fitness.outcome import Gate, Timing
@@ -41,7 +41,7 @@ def progress(archive: Archive, runs: Sequence[RunRecord], over: str) -> Progress
     groups: dict[str, list[RunCurve]] = {}
     clock = one_clock(runs)
     for run in runs:
-        groups.setdefault(run.name, []).append(RunCurve(run.id, _best_so_far(archive, run, over)))
+        groups.setdefault(run.name, []).append(RunCurve(run.id, best_so_far(archive, run, over)))
     singles = all(len(curves) == 1 for curves in groups.values())
     named = {name: curves[0].run_id if singles else name for name, curves in groups.items()}
     title = title_of(runs[0]) if len({title_of(run) for run in runs}) == 1 else f"{len(runs)} runs, {runs[0].gpu}"
@@ -54,21 +54,17 @@ def roofline(archive: Archive, runs: Sequence[RunRecord]) -> Roofline:
     card = gpus.load(run.gpu)
     dtype = str(run.experiment["task"].get("dtype", "float16"))
     best = _answer(archive, run)
-    seeds = {row["n"] for row in facts.seeds(archive, run.id)}
-    roles = dict.fromkeys(seeds, "seed") | {best: "best"}
-    name = functools.cache(lambda shape: _short_shape(run, json.loads(shape)))
-    points = [
-        RooflinePoint(n, roles.get(n, "candidate"), name(shape), tflops * 1e3 / gb_per_s, tflops)
-        for n, shape, tflops, gb_per_s in facts.rates(archive, run.id)
-    ]
-    for _, timings in facts.baselines(archive, run.id):
-        points += [
-            RooflinePoint(None, "baseline", _short_shape(run, t.shape), t.tflops * 1e3 / t.gb_per_s, t.tflops)
-            for t in timings
-        ]
-    if not any(point.role != "baseline" for point in points):
-        raise EvoError(f"run {run.id} has no valid candidate", "nothing to plot yet; its report says what failed")
-    return Roofline(title_of(run), run.clock, card.tflops[dtype], card.bandwidth_gb_per_s, tuple(points))
+    roles = {row["n"]: "seed" for row in facts.seeds(archive, run.id)} | {best: "best"}
+    rates = np.fromiter(columns.rates(archive, run.id), RATES)
+    _needed(len(rates), run)
+    shapes = tuple(_short_shape(run, timing.shape) for timing in _timings(archive, run, best))
+    baselines = tuple(
+        RooflinePoint(_short_shape(run, t.shape), t.tflops * 1e3 / t.gb_per_s, t.tflops)
+        for _, timings in facts.baselines(archive, run.id)
+        for t in timings
+    )
+    peak, bandwidth = card.tflops[dtype], card.bandwidth_gb_per_s
+    return Roofline(title_of(run), run.clock, peak, bandwidth, shapes, rates, roles, baselines)
 
 
 def pareto(archive: Archive, runs: Sequence[RunRecord]) -> Pareto:
@@ -76,30 +72,30 @@ def pareto(archive: Archive, runs: Sequence[RunRecord]) -> Pareto:
     run = _only(runs)
     shapes = list(run.experiment["task"]["shapes"])
     order = sorted(range(len(shapes)), key=lambda i: math.prod(shapes[i].values()))
-    times: dict[int, dict[int, float]] = {}
-    for row in facts.timings(archive, run.id):
-        times.setdefault(row["n"], {})[row["position"]] = row["time_us"]
-    _needed(times, run)
-    baseline = next(facts.baselines(archive, run.id), None)
-    if len(shapes) == 1:
-        registers = {row["n"]: row["registers"] for row in facts.steps(archive, run.id) if row["n"] in times}
-        points = tuple((n, float(registers[n]), own[0]) for n, own in times.items())
-        return Pareto(title_of(run), "registers per thread", f"time (us, {run.clock})", points)
     x, y = order[0], order[-1]
-    labels = [f"us at {_short_shape(run, shapes[i])} ({run.clock})" for i in (x, y)]
+    if len(shapes) == 1:
+        known = columns.steps(archive, run.id, "n", "registers", "time_us")
+        points = np.fromiter((row for row in known if None not in row), PAIRS)
+        _needed(len(points), run)
+        return Pareto(title_of(run), "registers per thread", f"time (us, {run.clock})", points)
+    points = np.fromiter(columns.pairs(archive, run.id, x, y), PAIRS)
+    _needed(len(points), run)
+    baseline = next(facts.baselines(archive, run.id), None)
+    labels = [f"time at {_short_shape(run, shapes[i])} (us, {run.clock})" for i in (x, y)]
     mark = (baseline[1][x].time_us, baseline[1][y].time_us) if baseline else None
-    return Pareto(title_of(run), labels[0], labels[1], tuple((n, own[x], own[y]) for n, own in times.items()), mark)
+    return Pareto(title_of(run), labels[0], labels[1], points, mark)
 
 
 def validity(archive: Archive, runs: Sequence[RunRecord]) -> Validity:
     """What became of each generation's candidates."""
     run = _only(runs)
     counts: dict[int, dict[str, int]] = {}
-    for row in facts.steps(archive, run.id):
-        generation = counts.setdefault(row["generation"], {})
-        ending = _ending(row)
+    names = ("generation", "kernel_id", "kind", "reused_from", "fitness_us", "stage")
+    for generation, *verdict in columns.steps(archive, run.id, *names):
+        here = counts.setdefault(generation, {})
+        ending = _ending(*verdict)
         if ending is not None:
-            generation[ending] = generation.get(ending, 0) + 1
+            here[ending] = here.get(ending, 0) + 1
     _needed(counts, run)
     gates = [gate.name.lower().replace("_", " ") for gate in Gate]
     order = ["valid", "duplicate", "refused", *(f"failed: {gate}" for gate in gates)]
@@ -114,14 +110,15 @@ def credit(archive: Archive, runs: Sequence[RunRecord]) -> Credit:
     best: float | None = None
     factors: dict[str, list[tuple[int, float]]] = {}
     last = 0
-    for row in facts.steps(archive, run.id):
-        last = row["n"]
-        mine = factors.setdefault(row["operator"], []) if row["operator"] != "seed" else []
-        time_us = row["fitness_us"]
-        if time_us is None or row["reused_from"] is not None:
+    for n, operator, time_us, reused_from in columns.steps(
+        archive, run.id, "n", "operator", "fitness_us", "reused_from"
+    ):
+        last = n
+        mine = factors.setdefault(operator, []) if operator != "seed" else []
+        if time_us is None or reused_from is not None:
             continue
         if best is not None and time_us < best:
-            mine.append((row["n"], (mine[-1][1] if mine else 1.0) * best / time_us))
+            mine.append((n, (mine[-1][1] if mine else 1.0) * best / time_us))
         best = time_us if best is None else min(best, time_us)
     _needed(factors, run)
     return Credit(
@@ -170,21 +167,26 @@ def phylogeny(archive: Archive, runs: Sequence[RunRecord]) -> Phylogeny:
     """The tree of a run, with the path to its answer."""
     run = _only(runs)
     lineage = Lineage(archive, run)
-    base = lineage.baseline_us
-    twigs = tuple(
-        Twig(
-            row["n"],
-            row["generation"],
-            row["parent"],
-            row["operator"],
-            base / row["time_us"] if base and row["time_us"] else None,
-        )
-        for row in facts.steps(archive, run.id)
+    base = lineage.baseline_us or math.nan
+    operators: dict[str, int] = {}
+    rows = columns.steps(archive, run.id, "n", "generation", "parent", "operator", "time_us")
+    twigs = np.fromiter(
+        (
+            (
+                n,
+                generation,
+                -1 if parent is None else parent,
+                operators.setdefault(operator, len(operators)),
+                math.nan if time_us is None else base / time_us,
+            )
+            for n, generation, parent, operator, time_us in rows
+        ),
+        TWIGS,
     )
-    _needed(twigs, run)
+    _needed(len(twigs), run)
     best = lineage.best()
     path = tuple(facts.line(archive, run.id, best.n, all_parents=False)) if best is not None else ()
-    return Phylogeny(title_of(run), run.clock, twigs, path)
+    return Phylogeny(title_of(run), run.clock, twigs, tuple(operators), path)
 
 
 @dataclass(frozen=True)
@@ -234,79 +236,17 @@ def density(pattern: Mapping[str, object] | None) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def _best_so_far(archive: Archive, run: RunRecord, over: str) -> tuple[tuple[float, float], ...]:
-    """(x, best speedup) where it rises, and where the run ended."""
-    baseline = facts.baseline_us(archive, run.id)
-    if baseline is None:
-        raise EvoError(f"run {run.id} ended before its baseline was timed", "resume it: evo run ... --resume")
-    clock = _Elapsed([event.at for event in archive.events(run.id, "session")])
-    usd = _dollars(archive, run) if over == "dollars" else {}
-    points: list[tuple[float, float]] = []
-    x, best, count, spent = 0.0, None, 0, 0.0
-    rows: Iterable[facts.Row] = facts.steps(archive, run.id)
-    if over == "seconds":
-        rows = sorted((row for row in rows if row["judged_at"]), key=lambda row: (row["judged_at"], row["n"]))
-    for row in rows:
-        spent += usd.get(row["n"], 0.0)
-        if row["kind"] is None:
-            continue
-        count += row["reused_from"] is None
-        x = {"generations": row["generation"], "evaluations": count, "dollars": spent}.get(over, 0.0)
-        x = clock.at(row["judged_at"]) if over == "seconds" else float(x)
-        if row["time_us"] is not None and (best is None or baseline / row["time_us"] > best):
-            best = baseline / row["time_us"]
-            points = [*points[:-1], (x, best)] if points and points[-1][0] == x else [*points, (x, best)]
-    if best is None:
-        raise EvoError(f"run {run.id} has no valid candidate", "nothing to plot yet; its report says what failed")
-    return tuple(points) if points[-1][0] == x else (*points, (x, best))
-
-
-def _dollars(archive: Archive, run: RunRecord) -> dict[int | None, float]:
-    """What each candidate spent on models."""
-    usd: dict[int | None, float] = {}
-    for n, model, spent in spendings(archive, run.id):
-        if spent.usd is None:
-            raise EvoError(f"the price of {model} was not known to run {run.id}", "plot evaluations or seconds instead")
-        usd[n] = usd.get(n, 0.0) + spent.usd
-    if not any(usd.values()):
-        raise EvoError(f"run {run.id} spent nothing on a model", "plot evaluations or seconds instead")
-    return usd
-
-
-class _Elapsed:
-    """Seconds a run has been under way, the time between its sessions left out. Ask in ascending order."""
-
-    def __init__(self, starts: Sequence[str]) -> None:
-        self._starts = sorted(_moment(start) for start in starts)
-        self._before = 0.0
-        self._session = 0
-        self._last = self._starts[0] if self._starts else None
-
-    def at(self, moment: str) -> float:
-        now = _moment(moment)
-        if self._last is None:
-            self._starts, self._last = [now], now
-        while self._session + 1 < len(self._starts) and now >= self._starts[self._session + 1]:
-            self._before += max(0.0, self._last - self._starts[self._session])
-            self._session += 1
-            self._last = self._starts[self._session]
-        self._last = max(self._last, now)
-        return self._before + now - self._starts[self._session]
-
-
-def _moment(text: str) -> float:
-    return datetime.datetime.fromisoformat(text).timestamp()
-
-
-def _ending(row: facts.Row) -> str | None:
+def _ending(
+    kernel_id: str | None, kind: str | None, reused_from: int | None, fitness_us: float | None, stage: str
+) -> str | None:
     """What became of a candidate in a word or two; None while it waits for its verdict."""
-    if row["kernel_id"] is None:
+    if kernel_id is None:
         return "refused"
-    if row["kind"] is None:
+    if kind is None:
         return None
-    if row["reused_from"] is not None:
+    if reused_from is not None:
         return "duplicate"
-    return "valid" if row["fitness_us"] is not None else f"failed: {row['stage'].lower().replace('_', ' ')}"
+    return "valid" if fitness_us is not None else f"failed: {stage.lower().replace('_', ' ')}"
 
 
 def _size_sweep(archive: Archive, run: RunRecord) -> Sweep:
@@ -338,7 +278,7 @@ def _subjects(archive: Archive, run: RunRecord) -> list[tuple[str, tuple[Timing,
     floors = tuple(
         Timing(t.shape, t.clock, t.floor_us, t.floor_us, t.floor_us, t.floor_us, 0, 0) for t in baselines[0][1]
     )
-    return [*subjects, ("roofline floor", floors)]
+    return [*subjects, (FLOOR, floors)]
 
 
 def _baselines(archive: Archive, run: RunRecord) -> list[tuple[str, tuple[Timing, ...]]]:

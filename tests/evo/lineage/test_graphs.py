@@ -5,6 +5,7 @@ import re
 
 from evo.archive import Archive
 from evo.lineage import Lineage, graphs
+from evo.lineage.sketches import sketch_of
 from mutations.operator import Candidate, Plan
 from tests.evo import archives
 
@@ -16,7 +17,7 @@ def test_mermaid_and_dot_cannot_be_broken_out_of() -> None:
         run = archives.fill(archive)
         archive.add_entries(run.id, [Candidate(Plan(6, 3, 0, EVIL, (5, 0)), archives.kernel("x"), EVIL)])
         lineage = Lineage(archive, run)
-        nodes = [*lineage.ancestors(6), lineage.node(6)]
+        nodes = [sketch_of(node) for node in (*lineage.ancestors(6), lineage.node(6))]
         mermaid, dot = "\n".join(graphs.as_mermaid(nodes, (1, 6))), "\n".join(graphs.as_dot(nodes, (1, 6)))
         data = graphs.graph_json(lineage, nodes)
     assert mermaid.startswith("flowchart TD\n")

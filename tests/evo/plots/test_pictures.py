@@ -6,6 +6,7 @@ import csv
 import io
 from pathlib import Path
 
+import numpy as np
 import pytest
 from matplotlib.text import Text
 
@@ -14,8 +15,8 @@ from evo.archive import Archive, RunRecord
 from evo.cli.plot import KINDS as HELP
 from evo.errors import EvoError
 from evo.plots import as_csv, picture, save
-from evo.plots.hardware import front_of
-from evo.plots.phylogeny import Twig, heights_of
+from evo.plots.hardware import PAIRS, front_of
+from evo.plots.phylogeny import heights_of
 from evo.plots.progress import band_of
 from evo.report import series
 from tests.evo import archives
@@ -115,9 +116,8 @@ def test_roofline_points_are_below_the_roof(small: Archive, made: Path) -> None:
 def test_pareto(small: Archive) -> None:
     rows = picture_of(small, "pareto")
     assert {row["n"]: row["on_front"] for row in rows} == {"0": "0", "1": "0", "2": "0", "5": "1", "baseline": ""}
-    assert front_of([(0, 1.0, 3.0), (1, 2.0, 2.0), (2, 2.0, 2.0), (3, 3.0, 2.0), (4, 3.0, 1.0), (5, 1.0, 4.0)]) == [
-        (0, 1.0, 3.0), (1, 2.0, 2.0), (4, 3.0, 1.0)
-    ]  # fmt: skip
+    points = [(0, 1.0, 3.0), (1, 2.0, 2.0), (2, 2.0, 2.0), (3, 3.0, 2.0), (4, 3.0, 1.0), (5, 1.0, 4.0)]
+    assert front_of(np.array(points[::-1], PAIRS)).tolist() == [(0, 1.0, 3.0), (1, 2.0, 2.0), (4, 3.0, 1.0)]
 
 
 def test_validity(small: Archive) -> None:
@@ -155,11 +155,8 @@ def test_sweeps_over_size_and_density(small: Archive) -> None:
 
 
 def test_phylogeny_branches_do_not_cross() -> None:
-    twigs = [
-        Twig(n, g, p, "tune", None)
-        for n, g, p in ((0, 0, None), (1, 0, None), (2, 1, 0), (3, 1, 1), (4, 2, 0), (5, 2, 2))
-    ]
-    heights = heights_of(twigs)
+    numbers, parents = np.array([0, 1, 2, 3, 7, 9]), np.array([-1, -1, 0, 1, 0, 2])
+    heights = dict(zip((0, 1, 2, 3, 4, 5), heights_of(numbers, parents).tolist(), strict=True))
     assert sorted({heights[n] for n in (5, 4, 3)}) == [heights[5], heights[4], heights[3]]  # leaves, seed by seed
     assert heights[0] == (heights[2] + heights[4]) / 2
 
