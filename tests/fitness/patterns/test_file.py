@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,51 @@ def test_other_shapes_give_neighbouring_rows_with_columns_scaled(tmp_path: Path)
     larger = read.mask((700, 1200), np.random.default_rng(0))  # rows wrap around, columns spread
     assert larger.mean() == pytest.approx(read.density((700, 1200)), rel=0.05)
     assert not larger[:, 1::2].any()
+
+
+@pytest.mark.parametrize("density", [0.5, 0.05])
+def test_a_piece_of_a_filled_matrix_is_as_filled(tmp_path: Path, density: float) -> None:
+    """Columns scaled to K would meet until every element is a nonzero: no kernel would be tried on its pattern."""
+    np.save(tmp_path / "w.npy", np.random.default_rng(0).random((700, 1500)) < density)
+    read = pattern(str(tmp_path / "w.npy"))
+    for rows, columns in ((96, 200), (300, 512), (700, 1024), (1400, 512)):
+        assert read.density((rows, columns)) == pytest.approx(density, rel=0.02)
+        means = [read.mask((rows, columns), np.random.default_rng(seed)).mean() for seed in range(3)]
+        assert means == pytest.approx([density] * 3, rel=0.15)
+        assert len(set(means)) > 1
+    assert read.mask((64, 16), np.random.default_rng(0)).sum() / 64 > 5  # more columns than 16, for nonzeros enough
+
+
+def test_a_large_filled_layer_takes_no_time(tmp_path: Path) -> None:
+    """Every task that `evo analyze` writes asks this of its layer; by hashing each nonzero it took a minute."""
+    np.save(tmp_path / "w.npy", np.random.default_rng(0).random((4096, 4096), dtype=np.float32) < 0.5)
+    began = time.process_time()
+    read = pattern(str(tmp_path / "w.npy"))
+    for columns in (512, 1024, 4096, 5000):
+        read.density((4096, columns))
+        read.mask((4096, columns), np.random.default_rng(0))
+    assert len(read.digest) == 64
+    assert time.process_time() - began < 8.0
+
+
+def test_a_piece_keeps_blocks_and_groups(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    np.save(tmp_path / "blocks.npy", np.kron(rng.random((12, 40)) < 0.3, np.ones((32, 32), np.bool_)))
+    groups = (np.argsort(rng.random((256, 128, 4)), axis=2) < 2).reshape(256, 512)
+    np.save(tmp_path / "groups.npy", groups)
+    for seed in range(6):
+        piece = pattern(str(tmp_path / "blocks.npy")).mask((128, 256), np.random.default_rng(seed))
+        share = piece.reshape(4, 32, 8, 32).mean(axis=(1, 3))
+        assert set(share.ravel().tolist()) <= {0.0, 1.0}
+        piece = pattern(str(tmp_path / "groups.npy")).mask((64, 128), np.random.default_rng(seed))
+        assert piece.reshape(64, 32, 4).sum(axis=2).max() == 2
+
+
+def test_a_piece_of_a_narrow_band_has_its_band(tmp_path: Path) -> None:
+    read = pattern(save(tmp_path / "a.mtx", band(3000, 3000, 30)))
+    for seed in range(5):
+        piece = read.mask((64, 128), np.random.default_rng(seed))
+        assert piece.any(axis=1).mean() > 0.4
 
 
 def test_a_piece_is_never_empty(tmp_path: Path) -> None:
