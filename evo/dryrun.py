@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from evo import merit
@@ -58,7 +59,13 @@ class Forecast:
 
 
 def forecast(
-    experiment: Experiment, gpu: Gpu, pool: Evaluator, library: Library | None = None, *, seedless: bool = False
+    experiment: Experiment,
+    gpu: Gpu,
+    pool: Evaluator,
+    library: Library | None = None,
+    *,
+    seedless: bool = False,
+    judged: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> Forecast:
     """Judge the seeds and the baseline, as the run would, and nothing else.
 
@@ -68,6 +75,7 @@ def forecast(
         pool: open.
         library: where "archive:similar" in `task.seeds` looks.
         seedless: `seeds = []` is no error, as a model would make the first kernels.
+        judged: told how many kernels have their verdict, of how many.
 
     Raises:
         EvoError: no usable seed, or a baseline that is not valid.
@@ -77,7 +85,11 @@ def forecast(
     baseline = baseline_kernel(task)
     kernels: list[tuple[int, Kernel]] = [(n, seed.kernel) for n, seed in enumerate((*seeds, baseline))]
     started = time.monotonic()
-    outcomes = dict(pool.judge(task, kernels, full=True))
+    outcomes: dict[int, Outcome] = {}
+    judged(0, len(kernels))
+    for n, outcome in pool.judge(task, kernels, full=True):
+        outcomes[n] = outcome
+        judged(len(outcomes), len(kernels))
     seconds_each = (time.monotonic() - started) / len(kernels)
     timed = outcomes[len(seeds)]
     if not isinstance(timed, Timed):

@@ -242,8 +242,15 @@ def _forecast(job: Job, options: Options, console: Console) -> dryrun.Forecast:
         gpu = gpus.load(job.experiment.device.gpu)
         library = None if archive is None else ArchiveLibrary(archive, None, gpu.arch)
         seedless = not job.experiment.checked_task.seeds and _connection(job, options) is not None
-        plan = dryrun.forecast(job.experiment, gpu, pool, library, seedless=seedless)
+        with console.status("") as status:  # nothing where the output is no terminal
+
+            def judged(done: int, of: int) -> None:
+                status.update(f"{job.experiment.name}: {done} of {of} kernels judged")
+
+            plan = dryrun.forecast(job.experiment, gpu, pool, library, seedless=seedless, judged=judged)
     if not options.as_json:
+        if job.together:
+            console.print(f"experiment {job.experiment.name}", markup=False)
         for line in dryrun.forecast_lines(plan):
             console.print(line, markup=False, soft_wrap=True)
     return plan

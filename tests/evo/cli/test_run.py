@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from rich.status import Status
 
 from evo.archive import Archive
 from evo.cli import jobs
@@ -172,6 +173,17 @@ def test_dry_run_spends_nothing_and_says_what_would_happen(instant: type[Instant
         assert words in out
     assert instant.judged == 3  # two seeds and the baseline
     assert not Path("runs").exists()
+
+
+@pytest.mark.usefixtures("instant")
+def test_dry_runs_of_several_say_which_is_which_and_how_far_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(Status, "update", lambda _self, text: told.append(text))
+    code, out, _ = run("smoke", "nm24", "--dry-run")
+    assert code == 0
+    assert out.index("experiment smoke\n") < out.index("baseline") < out.index("experiment nm24\n")
+    assert told[:4] == [f"smoke: {done} of 3 kernels judged" for done in range(4)]
+    assert "experiment smoke" not in run("smoke", "--dry-run")[1]
 
 
 def test_dry_run_as_json() -> None:
