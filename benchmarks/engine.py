@@ -21,21 +21,25 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from io import StringIO
 from pathlib import Path
 
-import psutil
-from rich.console import Console
+from fitness.threads import one_thread
 
-from evo.archive import Archive
-from evo.evaluator import never
-from evo.experiment import Experiment
-from evo.loop import run_experiment
-from evo.observer import GenerationStats, State
-from evo.pool import DeviceSpec
-from evo.progress import PlainProgress
-from fitness import gpu as gpus
-from fitness.evaluate import Prepared
-from fitness.kernel import Kernel
-from fitness.outcome import Cost, Gate, Outcome, Resources, Timed, Timing
-from fitness.task import Task
+one_thread()  # as `evo run` does; must be said before NumPy is imported, hence the imports below
+
+import psutil  # noqa: E402
+from rich.console import Console  # noqa: E402
+
+from evo.archive import Archive  # noqa: E402
+from evo.evaluator import never  # noqa: E402
+from evo.experiment import Experiment  # noqa: E402
+from evo.loop import run_experiment  # noqa: E402
+from evo.observer import GenerationStats, State  # noqa: E402
+from evo.pool import DeviceSpec  # noqa: E402
+from evo.progress import PlainProgress  # noqa: E402
+from fitness import gpu as gpus  # noqa: E402
+from fitness.evaluate import Prepared  # noqa: E402
+from fitness.kernel import Kernel  # noqa: E402
+from fitness.outcome import Cost, Gate, Outcome, Resources, Timed, Timing  # noqa: E402
+from fitness.task import Task  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
 _CHILDREN = 25

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
@@ -107,6 +108,11 @@ class Launch:
     pdl: bool = False
     carveout: int | None = None
 
+    @functools.cached_property
+    def shaping(self) -> frozenset[str]:
+        """Names that say how large it is: those of its grid, its blocks and their shared memory."""
+        return frozenset().union(*(expression.names for expression in (*self.grid, *self.block, self.shared)))
+
     def expressions(self) -> dict[str, tuple[Expression, ...]]:
         """Every expression by header key."""
         return {
@@ -143,6 +149,11 @@ class Header:
     workspaces: tuple[Workspace, ...] = ()
     tensormaps: tuple[TensorMap, ...] = ()
     lines: Mapping[str, int] = field(default_factory=dict, compare=False, repr=False)
+
+    @functools.cached_property
+    def launch_names(self) -> frozenset[str]:
+        """Names that some launch mentions in its size or its condition."""
+        return frozenset().union(*(launch.shaping | launch.when.names for launch in self.launches))
 
     def line(self, key: str) -> int | None:
         """Line of a key, or of the nearest enclosing one ("launch[0].when" -> "launch[0]")."""

@@ -53,9 +53,10 @@ class Kernel:
 
     @cached_property
     def id(self) -> str:
-        """sha256 (hex) of source and sorted params."""
-        text = json.dumps([self.source, sorted(self.params.items())])
-        return hashlib.sha256(text.encode()).hexdigest()
+        """sha256 (hex) of the JSON of [source, sorted params]."""
+        digest = _digest_of(self.source).copy()
+        digest.update(f", {json.dumps(sorted(self.params.items()))}]".encode())
+        return digest.hexdigest()
 
     @property
     def defines(self) -> tuple[str, ...]:
@@ -99,6 +100,12 @@ class Kernel:
 
     def __hash__(self) -> int:
         return hash(self.id)
+
+
+@functools.lru_cache(maxsize=512)
+def _digest_of(source: str) -> hashlib._Hash:
+    """What the ids of all kernels of a source have in common: searches ask for thousands of them."""
+    return hashlib.sha256(f"[{json.dumps(source)}".encode())
 
 
 def parse_kernel(source: str, *, path: str = "<kernel>", params: Mapping[str, int] | None = None) -> Kernel:

@@ -32,6 +32,7 @@ from fitness.gpu import load
 from fitness.kernel import Kernel
 from fitness.outcome import Gate, Outcome
 from fitness.task import Task
+from fitness.threads import ONE_THREAD
 
 #: Variables a worker may see; everything else, API keys above all, stays with the parent.
 PASSED_ENVIRONMENT = (
@@ -39,7 +40,6 @@ PASSED_ENVIRONMENT = (
     "VIRTUAL_ENV", "CUDA_VISIBLE_DEVICES",
 )  # fmt: skip
 _START = "import sys; from fitness.worker import main; sys.exit(main(sys.argv[1:]))"
-_ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 
 @dataclass(frozen=True)
@@ -259,7 +259,7 @@ def _pipe() -> tuple[Connection, Connection]:
 
 def _environment() -> dict[str, str]:
     environment = {name: os.environ[name] for name in PASSED_ENVIRONMENT if name in os.environ}
-    environment.update(dict.fromkeys(_ONE_THREAD, "1"))
+    environment.update(ONE_THREAD)
     environment["PYTHONPATH"] = os.pathsep.join(os.path.abspath(path) for path in sys.path)
     environment["PYTHONHASHSEED"] = "0"
     environment["PYTHONDONTWRITEBYTECODE"] = os.environ.get("PYTHONDONTWRITEBYTECODE", "")

@@ -23,10 +23,9 @@ from scipy.stats import norm
 
 from fitness.kernel import Kernel
 from fitness.outcome import Timed
-from fitness.shapes import Shape
-from mutations.launches import serving
+from mutations.launches import servings
 from mutations.operator import Context, Judged, Proposal, Refusal
-from mutations.tune import Params, child_of, moves
+from mutations.tune import Children, Moves, Params
 
 FEWEST: Final = 4
 """Timed kernels with the parent's params below which nothing is expected yet: any mutant will do."""
@@ -88,12 +87,17 @@ class _Expected:
 def _kin(kernel: Kernel, context: Context) -> list[Judged]:
     """Timed kernels of the run with the same params, the latest `LATEST`."""
     shapes = len(context.task.shapes)
-    timed = (one for one in context.ledger.timed() if len(_times(one)) == shapes)
-    return [one for one in timed if _same_params(one.candidate.kernel, kernel)][-LATEST:]
+    return [
+        one
+        for one in context.ledger.timed()
+        if isinstance(one.outcome, Timed)
+        and len(one.outcome.timings) == shapes
+        and _same_params(one.candidate.kernel, kernel)
+    ][-LATEST:]
 
 
 def _same_params(one: Kernel, other: Kernel) -> bool:
-    return one.header.params == other.header.params
+    return one.header is other.header or one.header.params == other.header.params
 
 
 def _improvement(seen: Sequence[Judged], expected: _Expected, margin: float) -> Matrix:
@@ -111,12 +115,13 @@ def _times(one: Judged) -> tuple[float, ...]:
 def _pool(kernel: Kernel, seen: Sequence[Judged], context: Context) -> Iterator[Kernel]:
     """Children the run does not have: mutants of the parent, and what it gives crossed with the fastest."""
     known = set()
+    children = Children(kernel, context)
     for params in _draws(kernel, _elite(seen), context.rng):
         key = tuple(params.values())
         if key in known:
             continue
         known.add(key)
-        child = child_of(kernel, params, context)
+        child = children.at(params)
         if child is not None:
             yield child
 
@@ -124,6 +129,7 @@ def _pool(kernel: Kernel, seen: Sequence[Judged], context: Context) -> Iterator[
 def _draws(kernel: Kernel, elite: Sequence[Params], rng: Generator) -> Iterator[Params]:
     """In turn: the parent mutated, the parent crossed with one of the elite, the same mutated."""
     names = list(kernel.header.params)
+    moves = Moves(kernel, names)
     for n in range(_POOL):
         start = dict(kernel.params)
         if elite and n % 3:
@@ -131,7 +137,7 @@ def _draws(kernel: Kernel, elite: Sequence[Params], rng: Generator) -> Iterator[
             coins = rng.random(len(names)) < 0.5
             crossed = {name: other[name] for name, coin in zip(names, coins, strict=True) if coin}
             start |= {name: value for name, value in crossed.items() if value in kernel.header.params[name].values}
-        yield start if elite and n % 3 == 1 else moves(kernel, start, names, rng)
+        yield start if elite and n % 3 == 1 else moves.draw(start, rng)
 
 
 def _elite(seen: Sequence[Judged]) -> list[Params]:
@@ -148,13 +154,13 @@ def _elite(seen: Sequence[Judged]) -> list[Params]:
 def _expect(seen: Sequence[Judged], pending: Sequence[Kernel], pool: Sequence[Kernel], context: Context) -> _Expected:
     """The mean over the shapes of one Gaussian process each."""
     kernels = [*(one.candidate.kernel for one in seen), *pending, *pool]
-    shapes = context.task.shapes
+    shapes = len(context.task.shapes)
     mean, variance = np.zeros(len(pool)), np.zeros(len(pool))
-    for place, shape in enumerate(shapes):
+    for place, features in enumerate(_features(kernels, context)):
         times = np.log([_times(one)[place] for one in seen])
-        one = _process(times, len(pending), _features(kernels, shape, context))
-        mean += one.mean / len(shapes)
-        variance += one.variance / len(shapes) ** 2
+        one = _process(times, len(pending), features)
+        mean += one.mean / shapes
+        variance += one.variance / shapes**2
     return _Expected(mean, variance)
 
 
@@ -168,7 +174,7 @@ class _Features:
         sources: (kernels,) equal for the same source; others with the same params are kin.
     """
 
-    ranks: Matrix
+    ranks: NDArray[np.int64]
     launches: NDArray[np.int64]
     sources: NDArray[np.int64]
 
@@ -176,29 +182,54 @@ class _Features:
         return _Features(self.ranks[part], self.launches[part], self.sources[part])
 
 
-def _features(kernels: Sequence[Kernel], shape: Shape, context: Context) -> _Features:
-    params = kernels[0].header.params
-    places = {name: {value: i for i, value in enumerate(sorted(param.values))} for name, param in params.items()}
-    ranks = np.full((len(kernels), len(places)), -1.0)
-    launches: dict[object, int] = {}
-    sources: dict[str, int] = {}
-    labels = np.zeros((2, len(kernels)), np.int64)
+def _features(kernels: Sequence[Kernel], context: Context) -> list[_Features]:
+    """Features of kernels with the same params, one for each of the task's shapes."""
+    places = [
+        (name, {value: i for i, value in enumerate(sorted(param.values))})
+        for name, param in kernels[0].header.params.items()
+    ]
+    shapes = len(context.task.shapes)
+    ranks = np.empty((shapes, len(kernels), len(places)), np.int64)
+    launches = np.empty((shapes, len(kernels)), np.int64)
+    labels: dict[str, int] = {}
+    sources = np.array([labels.setdefault(kernel.source, len(labels)) for kernel in kernels])
     for n, kernel in enumerate(kernels):
-        served_by, live = serving(kernel, context.task, context.target, shape)
-        ranks[n] = [place[kernel.params[name]] if name in live else -1 for name, place in places.items()]
-        labels[:, n] = (
-            launches.setdefault(served_by, len(launches)),
-            sources.setdefault(kernel.source, len(sources)),
-        )
-    return _Features(ranks, labels[0], labels[1])
+        own = [place[kernel.params[name]] for name, place in places]
+        for at, (served_by, live) in enumerate(servings(kernel, context.task, context.target)):
+            ranks[at, n] = [rank if name in live else -1 for rank, (name, _) in zip(own, places, strict=True)]
+            launches[at, n] = sum(1 << place for place in served_by)
+    return [_Features(ranks[at], launches[at], sources) for at in range(shapes)]
 
 
-def _covariance(ours: _Features, theirs: _Features, length: float, share: float) -> Matrix:
-    """Prior covariance, in units of the variance: a sum over params and a product over params, mixed."""
-    near = np.exp(np.abs(ours.ranks[:, None, :] - theirs.ranks[None, :, :]) / -length)
-    same_source = ours.sources[:, None] == theirs.sources[None, :]
-    alike = (ours.launches[:, None] == theirs.launches[None, :]) * np.where(same_source, 1.0, _KIN)
-    return np.asarray(alike * (share * near.mean(axis=2) + (1 - share) * near.prod(axis=2)), np.float64)
+class _Likeness:
+    """How alike two lists of kernels are: a prior covariance, in units of the variance, of given hyperparameters.
+
+    With each rank written as a unit vector, sums over params are products of matrices, which are many times faster
+    than sums over an array of kernels x kernels x params.
+    """
+
+    def __init__(self, ours: _Features, theirs: _Features) -> None:
+        values = 2 + int(max(ours.ranks.max(initial=0), theirs.ranks.max(initial=0)))
+        self._steps = np.abs(np.subtract.outer(np.arange(values), np.arange(values))).astype(np.float64)
+        self._ours, self._theirs = (np.eye(values)[each.ranks + 1] for each in (ours, theirs))
+        self._apart = self._summed(self._steps)  # over all params
+        self._parts: dict[float, tuple[Matrix, Matrix]] = {}  # of a length: mean and product over the params
+        same_source = ours.sources[:, None] == theirs.sources[None, :]
+        self._alike = (ours.launches[:, None] == theirs.launches[None, :]) * np.where(same_source, 1.0, _KIN)
+
+    def _summed(self, values: Matrix) -> Matrix:
+        """(ours, theirs) sums over the params of what a table says of two ranks."""
+        flat = (len(self._ours), -1), (len(self._theirs), -1)
+        summed: Matrix = (self._ours @ values).reshape(flat[0]) @ self._theirs.reshape(flat[1]).T
+        return summed
+
+    def covariance(self, length: float, share: float) -> Matrix:
+        """A sum over params and a product over params, mixed."""
+        if length not in self._parts:
+            mean = self._summed(np.exp(self._steps / -length)) / self._ours.shape[1]
+            self._parts[length] = mean, np.exp(self._apart / -length)
+        mean, product = self._parts[length]
+        return np.asarray(self._alike * (share * mean + (1 - share) * product), np.float64)
 
 
 def _process(times: Matrix, pending: int, features: _Features) -> _Expected:
@@ -212,15 +243,16 @@ def _process(times: Matrix, pending: int, features: _Features) -> _Expected:
     n, known = len(times), len(times) + pending
     level, spread = float(times.mean()), max(float(times.std()), 1e-3)
     y = (times - level) / spread
+    likeness = _Likeness(features[:known], features[:known])
     likeliest, chosen, weights = -math.inf, (0.0, 0.0), y
     for prior in itertools.product(_LENGTHS, _SHARES):
-        factor = _factor(_covariance(features[:n], features[:n], *prior))
+        factor = _factor(likeness.covariance(*prior)[:n, :n])
         solved = cho_solve(factor, y)
         likelihood = -0.5 * float(y @ solved) - float(np.log(np.diag(factor[0])).sum())
         if likelihood > likeliest:
             likeliest, chosen, weights = likelihood, prior, solved
-    factor = _factor(_covariance(features[:known], features[:known], *chosen))
-    across = _covariance(features[known:], features[:known], *chosen)
+    factor = _factor(likeness.covariance(*chosen))
+    across = _Likeness(features[known:], features[:known]).covariance(*chosen)
     explained = (across * cho_solve(factor, across.T).T).sum(axis=1)
     variance = np.maximum(1.0 - explained, 0.0)
     return _Expected(level + spread * (across[:, :n] @ weights), spread**2 * variance)

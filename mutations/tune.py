@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import bisect
+import dataclasses
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
+from weakref import WeakKeyDictionary
 
 from numpy.random import Generator
 
 from fitness.kernel import Kernel
 from fitness.outcome import Timed, Timing
-from fitness.shapes import Shape
 from fitness.task import Task
-from mutations.launches import launchable, live_params, serving
-from mutations.operator import Context, Judged, Proposal, Refusal
+from mutations.launches import launchable, live_params, servings
+from mutations.operator import Context, Judged, Ledger, Proposal, Refusal
 
 _DRAWS: Final = 64  # random proposals before the neighbourhood is listed
 _LISTED: Final = 20_000  # at most that many children are listed when draws find nothing fresh
 _CHANGES: Final = (0.55, 0.3, 0.15)  # chances of changing one, two, three params
+_CUMULATIVE: Final = tuple(itertools.accumulate(_CHANGES))
 _STEP: Final = 0.75  # chance of the next value up or down; else any other value of the list
+
+EXHAUSTED: Final = "every feasible change of one to three params has already been tried in this run"
 
 Params = Mapping[str, int]
 
@@ -35,6 +40,9 @@ class Tune:
     name = "tune"
     arity = 1
 
+    def __init__(self) -> None:
+        self._exhausted: WeakKeyDictionary[Ledger, set[str]] = WeakKeyDictionary()  # ids of parents, by run
+
     def propose(self, parents: Sequence[Judged], context: Context) -> Proposal | Refusal:
         """One child of one parent, or a refusal if it has no params or all its neighbours are known."""
         (parent,) = parents
@@ -42,33 +50,74 @@ class Tune:
         everywhere = live_params(kernel, context.task, context.target, context.task.shapes)
         if not any(len(kernel.header.params[name].values) > 1 for name in everywhere):
             return Refusal("the parent has no param with a second value that matters at the task's shapes")
+        exhausted = self._exhausted.setdefault(context.ledger, set())
+        if kernel.id in exhausted:
+            return Refusal(EXHAUSTED)
         focus = _focus(parent, context.rng)
         names = everywhere
         if focus is not None:
             names = live_params(kernel, context.task, context.target, (focus.shape,)) or everywhere
+        children = Children(kernel, context)
         for params in itertools.chain(_draws(kernel, names, context.rng), _listed(kernel, everywhere, context.rng)):
-            child = child_of(kernel, params, context)
+            child = children.at(params)
             if child is not None:
                 return Proposal(child, _reason(kernel, child, focus))
-        return Refusal("every feasible change of one to three params has already been tried in this run")
+        if _neighbours(kernel, everywhere) <= _LISTED:  # a run never forgets: what all are known of stays so
+            exhausted.add(kernel.id)
+        return Refusal(EXHAUSTED)
 
 
-def child_of(kernel: Kernel, params: Params, context: Context) -> Kernel | None:
-    """The kernel at `params`, or None if it is infeasible, unfit for the task or card, or part of the run."""
-    if params == kernel.params or not kernel.feasible(params):
-        return None
-    child = kernel.with_params(params)
-    if all(_serve_alike(kernel, child, shape, context) for shape in context.task.shapes):
-        return None
-    if context.ledger.tried(child.id) or not launchable(child, context.task, context.target):
-        return None
-    return None if _header_depends(kernel) and _unfit(child, context.task) else child
+def _draws(kernel: Kernel, names: Sequence[str], rng: Generator) -> Iterator[dict[str, int]]:
+    """Random children: few params, near values."""
+    moves = Moves(kernel, names)
+    for _ in range(_DRAWS if moves else 0):
+        yield moves.draw(kernel.params, rng)
 
 
-def _serve_alike(kernel: Kernel, child: Kernel, shape: Shape, context: Context) -> bool:
-    """True if a child differs in nothing that matters at a shape."""
-    ours, theirs = (serving(one, context.task, context.target, shape) for one in (kernel, child))
-    return ours == theirs and all(kernel.params[name] == child.params[name] for name in ours[1])
+def _neighbours(kernel: Kernel, names: Sequence[str]) -> int:
+    """How many children `_listed` has to list."""
+    others = [len(kernel.header.params[name].values) - 1 for name in names]
+    return sum(math.prod(group) for count in (1, 2, 3) for group in itertools.combinations(others, count))
+
+
+class Children:
+    """Kernels that a parent's source gives at other params, as far as judging them tells a run something."""
+
+    def __init__(self, kernel: Kernel, context: Context) -> None:
+        self._kernel, self._context = kernel, context
+        self._header_matters = _header_depends(kernel)
+        self._none: set[tuple[int, ...]] = set()
+
+    def at(self, params: Params) -> Kernel | None:
+        """The kernel at `params`, or None if it is infeasible, unfit for the task or card, or part of the run.
+
+        What is asked for again and again, in draws from few values, is known after the first time.
+        """
+        values = tuple(params[name] for name in self._kernel.header.params)
+        if values in self._none:
+            return None
+        child = self._child(values)
+        if child is None:
+            self._none.add(values)
+        return child
+
+    def _child(self, values: tuple[int, ...]) -> Kernel | None:
+        """The cheapest question first: in a run that has tried nearly everything, the first one settles it."""
+        parent, context = self._kernel, self._context
+        child = dataclasses.replace(parent, params=dict(zip(parent.header.params, values, strict=True)))
+        if child.params == parent.params or context.ledger.tried(child.id) or not parent.feasible(child.params):
+            return None
+        if self._serves_alike(child) or not launchable(child, context.task, context.target):
+            return None
+        return None if self._header_matters and _unfit(child, context.task) else child
+
+    def _serves_alike(self, child: Kernel) -> bool:
+        """True if a child differs in nothing that matters at any shape."""
+        parent, task, card = self._kernel, self._context.task, self._context.target
+        return all(
+            ours == theirs and all(parent.params[name] == child.params[name] for name in ours[1])
+            for ours, theirs in zip(servings(parent, task, card), servings(child, task, card), strict=True)
+        )
 
 
 def _header_depends(kernel: Kernel) -> bool:
@@ -96,25 +145,26 @@ def _focus(parent: Judged, rng: Generator) -> Timing | None:
     return outcome.timings[-1]
 
 
-def _draws(kernel: Kernel, names: Sequence[str], rng: Generator) -> Iterator[dict[str, int]]:
-    """Random children: few params, near values."""
-    if not any(len(kernel.header.params[name].values) > 1 for name in names):
-        return
-    for _ in range(_DRAWS):
-        yield moves(kernel, kernel.params, names, rng)
+class Moves:
+    """Random changes of one to three of some params of a kernel, mostly to the next value up or down."""
+
+    def __init__(self, kernel: Kernel, names: Sequence[str]) -> None:
+        lists = {name: sorted(kernel.header.params[name].values) for name in names}
+        self._lists = [(name, values) for name, values in lists.items() if len(values) > 1]
+
+    def __bool__(self) -> bool:
+        return bool(self._lists)
+
+    def draw(self, start: Params, rng: Generator) -> dict[str, int]:
+        """`start` with one to three of the params at other values of their lists."""
+        count = min(1 + bisect.bisect_right(_CUMULATIVE, rng.random()), len(self._lists))
+        chosen = rng.choice(len(self._lists), size=count, replace=False)
+        changed = [self._lists[int(place)] for place in chosen]
+        return {**start, **{name: _move(name, values, start, rng) for name, values in changed}}
 
 
-def moves(kernel: Kernel, start: Params, names: Sequence[str], rng: Generator) -> dict[str, int]:
-    """`start` with one to three of `names` at other values of the kernel's lists, mostly the next up or down."""
-    tunable = [name for name in names if len(kernel.header.params[name].values) > 1]
-    count = min(1 + int(rng.choice(len(_CHANGES), p=_CHANGES)), len(tunable))
-    chosen = rng.choice(len(tunable), size=count, replace=False)
-    return {**start, **{tunable[i]: _move(kernel, start, tunable[i], rng) for i in chosen}}
-
-
-def _move(kernel: Kernel, start: Params, name: str, rng: Generator) -> int:
+def _move(name: str, values: Sequence[int], start: Params, rng: Generator) -> int:
     """Another value of a param: usually a neighbour in the ordered list."""
-    values = sorted(kernel.header.params[name].values)
     here = values.index(start[name])
     if rng.random() < _STEP:
         near = [i for i in (here - 1, here + 1) if 0 <= i < len(values)]

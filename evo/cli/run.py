@@ -52,6 +52,9 @@ def run(
     code: 0 when a valid kernel was found, 1 on an error or without one, 3 when it paused to ask a person, 130 when
     interrupted.
     """
+    from fitness.threads import one_thread
+
+    one_thread()
     from evo.cli.jobs import Options, run_all
 
     if notes and not resume:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import fitness.gpu
-from mutations.launches import active_launches, launchable, live_params, names_at, serving
+from fitness.kernel import parse_kernel
+from mutations.launches import active_launches, launchable, live_params, names_at, serving, servings
 from mutations.testing import nm24_task, seed_kernel
 
 TASK = nm24_task()
@@ -48,3 +51,16 @@ def test_what_a_smaller_card_cannot_hold_is_not_launchable() -> None:
     kernel = seed_kernel("spmm/nm24_mma_sp").with_params({"BM": 128, "BN": 128, "WM": 64, "WN": 32, "STAGES": 6})
     assert launchable(kernel, TASK, H200)
     assert not launchable(kernel, TASK, fitness.gpu.load("L40S"))
+
+
+def test_what_serves_every_shape_is_known_again_for_the_card_it_was_asked_for() -> None:
+    kernel = seed_kernel("spmm/nm24_mma_sp").with_params({"SMALL_N": 32})
+    assert servings(kernel, TASK, H200) == tuple(serving(kernel, TASK, H200, shape) for shape in TASK.shapes)
+    assert servings(kernel, TASK, H200) is servings(kernel.with_params({}), TASK, H200)
+    other = dataclasses.replace(TASK, shapes=TASK.shapes[1:])
+    assert servings(kernel, other, H200) == (serving(kernel, TASK, H200, TASK.shapes[1]),)
+    larger_only = kernel.source.replace('when   = "N <= SMALL_N', 'when   = "SMS > 140 and N <= SMALL_N')
+    grid = parse_kernel(larger_only, params={"SMALL_N": 32})
+    assert grid.source != kernel.source
+    more = dataclasses.replace(H200, sms=200)
+    assert servings(grid, TASK, H200) != servings(grid, TASK, more) == servings(kernel, TASK, H200)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import cast
 
+import numpy as np
 import pytest
 
 from fitness.kernel import Kernel, parse_kernel
 from fitness.task import Task
 from mutations.operator import Operator, Proposal, Refusal
-from mutations.testing import OperatorContract, context, judged, nm24_task, seed_kernel, timed
-from mutations.tune import Tune
+from mutations.testing import KnownKernels, OperatorContract, context, judged, nm24_task, seed_kernel, timed
+from mutations.tune import EXHAUSTED, Children, Moves, Tune
 
 SMALL = """/*---
 about = "two params, six combinations"
@@ -123,3 +125,29 @@ def test_reasons_say_from_what_to_what(task: Task) -> None:
     assert isinstance(child, Proposal)
     assert " -> " in child.reason
     assert "step" in child.reason or "jump" in child.reason
+
+
+def test_a_parent_whose_neighbours_are_all_known_is_refused_without_looking_again(
+    task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parent = parse_kernel(SMALL)
+    operator, around = Tune(), context(task)
+    for _ in range(4):
+        child = operator.propose([judged(parent, 7)], around)
+        assert isinstance(child, Proposal)
+        cast("KnownKernels", around.ledger).ids.add(child.kernel.id)
+    first = operator.propose([judged(parent, 7)], around)
+    monkeypatch.setattr(Children, "at", None)
+    assert operator.propose([judged(parent, 7)], around) == first == Refusal(EXHAUSTED)
+    monkeypatch.undo()
+    assert isinstance(operator.propose([judged(parent, 7)], context(task)), Proposal)  # another run, another memory
+
+
+def test_moves_draw_as_numpy_would() -> None:
+    """How many params change is drawn as `Generator.choice` draws it: archived runs can be repeated."""
+    parent = seed_kernel("spmm/nm24_mma_sp")
+    moves = Moves(parent, list(parent.params))
+    for seed in range(200):
+        child = moves.draw(parent.params, np.random.default_rng(seed))
+        count = 1 + int(np.random.default_rng(seed).choice(3, p=(0.55, 0.3, 0.15)))
+        assert sum(child[name] != value for name, value in parent.params.items()) == count
