@@ -34,6 +34,9 @@ _SAME = {
 """Columns in which two copies of one run must agree."""
 
 
+_SCHEMA = "select type, name, tbl_name, sql from sqlite_master order by type, name"
+
+
 @dataclass(frozen=True)
 class Merged:
     """What a merge did.
@@ -80,6 +83,41 @@ def merge(target: Archive, source: Path, only: Collection[str] | None = None) ->
         renamed={old: new for old, new in ids.items() if old != new},
         candidates=sum(after[new]["candidates"] - before[new]["candidates"] for new in ids.values()),
     )
+
+
+def merge_file(target: Path, source: Path) -> Merged:
+    """Add the runs of the archive at `source` to the one at `target`, which is made where it is missing.
+
+    Into no archive the first one is copied page by page, which takes a fifteenth of the time its rows take.
+
+    Raises:
+        ArchiveError: one of them cannot be read or written, or they are the same file.
+    """
+    if not target.exists() and (copied := _copied(target, source)) is not None:
+        return copied
+    with Archive.open(target) as archive:
+        return merge(archive, source)
+
+
+def _copied(target: Path, source: Path) -> Merged | None:
+    """`target` made as a copy of `source`; None where it cannot be: other tables or triggers, or a target by now."""
+    Archive.open(source, readonly=True).close()
+    with connection.guarded(target), contextlib.ExitStack() as stack:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        draft = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=target.parent, prefix=".merge-"))) / "copy.db"
+        with contextlib.closing(sqlite3.connect(connection.readonly_uri(source), uri=True)) as old:
+            if list(old.execute(_SCHEMA)) != list(connection.in_memory().conn.execute(_SCHEMA)):
+                return None  # an older version; or what somebody made, whose triggers are not to run here
+            with contextlib.closing(sqlite3.connect(draft)) as new:
+                old.backup(new)
+                new.execute("pragma journal_mode=wal").fetchone()
+        with contextlib.suppress(FileExistsError):
+            target.hardlink_to(draft)  # all of it, and only where there is still none
+            with Archive.open(target, readonly=True) as archive:
+                rows = archive.database.execute("select id, (select count(*) from candidates where run_id = r.id)"
+                                                " from runs r order by rowid").fetchall()  # fmt: skip
+            return Merged(added=tuple(run for run, _ in rows), candidates=sum(count for _, count in rows))
+    return None
 
 
 @contextlib.contextmanager

@@ -8,7 +8,15 @@ from pathlib import Path
 import click
 
 from evo.cli.boundary import Group
-from evo.cli.options import archive_option, json_option, open_for_reading, plain, shipped_archive, writable_archive
+from evo.cli.options import (
+    WORKING_ARCHIVE,
+    archive_option,
+    json_option,
+    open_for_reading,
+    plain,
+    shipped_archive,
+    writable_archive,
+)
 
 _LISTED = 20
 
@@ -86,22 +94,21 @@ def merge(sources: tuple[Path, ...], archive: Path | None, as_json: bool) -> Non
     import json
 
     from evo.archive import Archive
-    from evo.archive.merging import merge as merge_into
+    from evo.archive.merging import merge_file
 
     results = []
     for source in sources:  # before a file is made for what cannot be read
         Archive.open(source, readonly=True).close()
-    with writable_archive(archive) as target:
-        for source in sources:
-            merged = merge_into(target, source)
-            results.append({"source": str(source), **asdict(merged)})
-            if not as_json:
-                click.echo(
-                    f"{source}: {len(merged.added)} runs added, {len(merged.extended)} extended, "
-                    f"{len(merged.same)} there already; {merged.candidates} candidates added"
-                )
-                for old, new in merged.renamed.items():
-                    click.echo(plain(f"  {old} is {new} here"))
+    for source in sources:
+        merged = merge_file(archive or WORKING_ARCHIVE, source)
+        results.append({"source": str(source), **asdict(merged)})
+        if not as_json:
+            click.echo(
+                f"{source}: {len(merged.added)} runs added, {len(merged.extended)} extended, "
+                f"{len(merged.same)} there already; {merged.candidates} candidates added"
+            )
+            for old, new in merged.renamed.items():
+                click.echo(plain(f"  {old} is {new} here"))
     if as_json:
         click.echo(json.dumps(results, indent=2))
 

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import csv
-import json
-from collections.abc import Iterable, Iterator, Mapping
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from json.encoder import encode_basestring
 from pathlib import Path
 from typing import Any
 
 from evo.archive import Archive
-from evo.archive.keeping import rows_of, sources_of
+from evo.archive.keeping import EXPORTED, EXPORTED_JSON, rows_of, sources_of
 from evo.errors import ArchiveError
+from evo.writing import whole
 
-TABLES = ("runs", "candidates", "timings", "events")
-_JSON = ("experiment", "machine", "parents", "params", "findings", "shape", "samples_us", "data")
+_BATCH = 1000
+_ENCODED: dict[type, Callable[[Any], str]] = {
+    str: encode_basestring,
+    int: int.__repr__,
+    float: float.__repr__,
+    bytes: lambda value: encode_basestring(repr(value)),  # no column of ours
+    type(None): lambda _: "null",
+}
+"""How a value of the archive reads in JSON."""
 
 
 def export_tables(archive: Archive, run_ids: list[str], out: Path, kind: str, *, with_sources: bool) -> dict[str, int]:
@@ -35,7 +44,7 @@ def export_tables(archive: Archive, run_ids: list[str], out: Path, kind: str, *,
     """
     out.mkdir(parents=True, exist_ok=True)
     write = _write_jsonl if kind == "jsonl" else _write_csv
-    counts = {table: write(out / f"{table}.{kind}", rows_of(archive, table, run_ids)) for table in TABLES}
+    counts = {table: write(out / f"{table}.{kind}", rows_of(archive, table, run_ids)) for table in EXPORTED}
     if with_sources:
         folder = out / "sources"
         folder.mkdir(exist_ok=True)
@@ -43,32 +52,41 @@ def export_tables(archive: Archive, run_ids: list[str], out: Path, kind: str, *,
         for key, text in sources_of(archive, run_ids):
             if not key.isalnum():  # a key names a file here; the archive may be somebody else's
                 raise ArchiveError(f"{key!r} is no key of a source", "see what is wrong with: evo archive check")
-            (folder / f"{key}.cu").write_text(text, encoding="utf-8")
+            with open(folder / f"{key}.cu", "w", encoding="utf-8") as file:
+                file.write(text)
             counts["sources"] += 1
     return counts
 
 
-def _write_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
+def _write_jsonl(path: Path, rows: Iterator[tuple[Any, ...]]) -> int:
+    """One object a line. What is JSON already is put in as it is: to parse it would take most of the time."""
+    names = next(rows)
+    line = "{" + ", ".join(f"{encode_basestring(name)}: %s" for name in names) + "}\n"
+    ready = [name in EXPORTED_JSON for name in names]
+    with whole(path) as unfinished, unfinished.open("w", encoding="utf-8") as file:
+        return _write(file.writelines, (line % _values(row, ready) for row in rows))
+
+
+def _values(row: tuple[Any, ...], ready: list[bool]) -> tuple[str, ...]:
+    return tuple(
+        [
+            value if is_json and value is not None else _ENCODED[type(value)](value)
+            for value, is_json in zip(row, ready, strict=True)
+        ]
+    )
+
+
+def _write_csv(path: Path, rows: Iterator[tuple[Any, ...]]) -> int:
+    with whole(path) as unfinished, unfinished.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(next(rows))
+        return _write(writer.writerows, rows)
+
+
+def _write(write: Callable[[Iterable[Any]], object], rows: Iterator[Any]) -> int:
+    """Write some rows at a time; returns how many there were."""
     count = 0
-    with path.open("w", encoding="utf-8") as file:
-        for row in map(_decoded, rows):
-            count += 1
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
-    return count
-
-
-def _decoded(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: json.loads(value) if name in _JSON and value is not None else value for name, value in row.items()}
-
-
-def _write_csv(path: Path, rows: Iterator[Mapping[str, Any]]) -> int:
-    count = 0
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer: csv.DictWriter[str] | None = None
-        for row in rows:
-            count += 1
-            if writer is None:
-                writer = csv.DictWriter(file, list(row), lineterminator="\n")
-                writer.writeheader()
-            writer.writerow(row)
+    while some := list(itertools.islice(rows, _BATCH)):
+        write(some)
+        count += len(some)
     return count

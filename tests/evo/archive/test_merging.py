@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from evo.archive import Archive
-from evo.archive.merging import merge, run_tables
+from evo.archive.merging import Merged, merge, merge_file, run_tables
 from evo.errors import ArchiveError
 from mutations.operator import Candidate, Plan
 from tests.evo import archives
@@ -48,6 +48,51 @@ def test_nothing_is_lost(tmp_path: Path) -> None:
     archives.make(tmp_path / "one.db")
     merged_all(tmp_path / "all.db", tmp_path / "one.db")
     assert content(tmp_path / "all.db") == content(tmp_path / "one.db")
+
+
+def test_into_no_archive_the_first_one_is_copied(tmp_path: Path) -> None:
+    one, two, fresh = tmp_path / "one.db", tmp_path / "two.db", tmp_path / "deep" / "fresh.db"
+    run, other = archives.make(one), archives.make(two, "other")
+    assert merge_file(fresh, one) == Merged(added=(run.id,), candidates=6)
+    assert content(fresh) == content(one)
+    assert all(file.name.startswith("fresh.db") for file in fresh.parent.iterdir())
+    assert sqlite3.connect(fresh).execute("pragma journal_mode").fetchone()[0] == "wal"
+    assert merge_file(fresh, one) == Merged(same=(run.id,))
+    assert merge_file(fresh, two) == Merged(added=(other.id,), candidates=6)
+    with Archive.open(fresh) as archive:
+        assert archive.check() == []
+        assert len(archive.find("mma")) == 2 * 4
+
+
+def test_tables_that_somebody_else_made_are_not_copied(tmp_path: Path) -> None:
+    path = tmp_path / "one.db"
+    run = archives.make(path)
+    raw = sqlite3.connect(path)
+    raw.execute("create trigger harm after insert on runs begin delete from candidates; end")
+    raw.commit()
+    raw.close()
+    assert merge_file(tmp_path / "fresh.db", path) == Merged(added=(run.id,), candidates=6)
+    with Archive.open(tmp_path / "fresh.db") as archive:
+        assert archive.database.triggers_dict.keys().isdisjoint({"harm"})
+        archives.fill(archive, "next")
+        assert len(archive.entries(run.id)) == 6
+
+
+def test_an_archive_that_comes_to_be_meanwhile_is_not_written_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, fresh = tmp_path / "one.db", tmp_path / "fresh.db"
+    run = archives.make(one)
+    link = Path.hardlink_to
+
+    def late(self: Path, target: Path) -> None:
+        archives.make(fresh, "other")
+        link(self, target)
+
+    monkeypatch.setattr(Path, "hardlink_to", late)
+    assert merge_file(fresh, one).added == (run.id,)
+    with Archive.open(fresh, readonly=True) as archive:
+        assert [found.name for found in archive.runs()] == ["nm24", "other"]
 
 
 def test_a_run_that_went_on_is_extended(tmp_path: Path) -> None:
