@@ -19,7 +19,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
-from scipy.stats import norm
+from scipy.special import ndtr
 
 from fitness.kernel import Kernel
 from fitness.outcome import Timed
@@ -105,7 +105,8 @@ def _improvement(seen: Sequence[Judged], expected: _Expected, margin: float) -> 
     fastest = min(float(np.mean(np.log(_times(one)))) for one in seen) - margin
     deviation = np.sqrt(expected.variance) + 1e-9
     better = (fastest - expected.mean) / deviation
-    return np.asarray(deviation * (better * norm.cdf(better) + norm.pdf(better)), np.float64)
+    density = np.exp(-(better**2) / 2) / math.sqrt(2 * math.pi)
+    return np.asarray(deviation * (better * ndtr(better) + density), np.float64)
 
 
 def _times(one: Judged) -> tuple[float, ...]:

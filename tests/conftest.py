@@ -1,4 +1,7 @@
-"""Shared by all tests: the compile cache of a session is its own, never the user's; its processes share it."""
+"""Shared by all tests: the compile cache of a session is its own, never the user's; its processes share it.
+
+Numerical libraries have one thread, as in a run: a session has a process for every CPU.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from fitness.threads import one_thread
+
+one_thread()
 
 
 def shared_folder(factory: pytest.TempPathFactory) -> Path:
