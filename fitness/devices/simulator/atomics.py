@@ -87,6 +87,12 @@ class Atomics:
         old = apply(cells, index, operation, kind, sources, needed, flush=flush)
         return (old.view(site.dtype) if needed else old), taint
 
+    def touch(self, context: Context, address: Value, site: Site) -> None:
+        """An update whose values do not matter."""
+        if site.space == "shared" and context.chunk.cluster_size > 1:
+            context, address = self.memory.clusters.within(context, address, site)
+        self.memory.touch(context, address, site)
+
     def update_wide(
         self, context: Context, address: Value, site: Site, operation: str, operands: tuple[Value, ...], mark: Any
     ) -> tuple[Array, Array, Any]:

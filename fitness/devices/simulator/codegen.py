@@ -10,7 +10,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fitness.devices.simulator import cfg, emit_async, emit_memory, emit_values, emit_warp, emit_wgmma, wgmma_flow
+from fitness.devices.simulator import (
+    cfg,
+    emit_async,
+    emit_memory,
+    emit_touch,
+    emit_values,
+    emit_warp,
+    emit_wgmma,
+    wgmma_flow,
+)
 from fitness.devices.simulator.blocks import Block, Graph
 from fitness.devices.simulator.emit_values import pick
 from fitness.devices.simulator.faults import Stop, unsupported
@@ -20,6 +29,7 @@ from fitness.devices.simulator.liveness import terminator_reads
 from fitness.devices.simulator.ptx import Function, Instruction, Module, Register
 from fitness.devices.simulator.registers import plain
 from fitness.devices.simulator.sites import Site
+from fitness.devices.simulator.slicing import sliced
 from fitness.devices.simulator.tracing import Watched, watched
 from fitness.devices.simulator.wide import halved
 from fitness.devices.simulator.writer import Writer, register_dtype
@@ -38,6 +48,7 @@ class Kernel:
             or None where that is not known at its start.
         live: variables each block takes (values, then taints). sites: memory instructions.
         source: the generated code, for the curious.
+        reads: parameters and variables whose contents matter where some values are left out (slicing.py), None: any.
         fenced: it holds memory fences. phased: its warps wait for mbarriers, bulk stores or wgmma.
     """
 
@@ -55,16 +66,23 @@ class Kernel:
     track: bool
     fenced: bool
     phased: bool
+    reads: frozenset[str] | None
 
 
 class _Generator:
-    def __init__(self, module: Module, function: Function, graph: Graph, *, track: bool, trace: int) -> None:
-        self.graph, self.trace = graph, trace
+    def __init__(
+        self, module: Module, function: Function, whole: Graph, *, track: bool, trace: int, kept: frozenset[str] | None
+    ) -> None:
+        part = None if kept is None else sliced(whole, function, kept)
+        self.graph = graph = whole if part is None else part.graph
+        self.reads = None if part is None else part.reads
+        self.trace, self.whole = trace, whole
         self.layout = layout(module, function)
         self.writer = Writer(self.layout, graph.tainted, graph.kinds, track=track)
         self.writer.space.update(_plain=plain, _pick=pick)
         self.writer.defined_unused = _never_read(graph)
-        self.writer.asynchronous, self.writer.unfenced = wgmma_flow.asynchronous(graph), wgmma_flow.unfenced(graph)
+        self.writer.asynchronous, self.writer.unfenced = wgmma_flow.asynchronous(whole), wgmma_flow.unfenced(whole)
+        self.writer.origins = {} if part is None else part.origins
         self.helpers = 0
 
     def kernel(self) -> Kernel:
@@ -72,16 +90,16 @@ class _Generator:
         source = "\n".join([self._block(block) for block in self.graph.blocks])
         space = self.writer.space
         exec(compile(source, f"<simulated {self.graph.name}>", "exec"), space)
-        blocks = self.graph.blocks
-        live = [self.writer.variables(b.live_in) for b in blocks]
+        blocks = self.whole.blocks
+        live = [self.writer.variables(b.live_in) for b in self.graph.blocks]
         return Kernel(
             name=self.graph.name,
-            graph=self.graph,
+            graph=self.whole,
             layout=self.layout,
             functions=[space[f"_b{b.index}"] for b in blocks],
             lengths=[len(b.instructions) + (b.terminator.instruction is not None) for b in blocks],
             whole=[cfg.width(b) for b in blocks],
-            masks=[_mask(b) for b in blocks],
+            masks=[_mask(b, left.live_in) for b, left in zip(blocks, self.graph.blocks, strict=True)],
             live=live,
             entry_values=tuple(self._undefined(name) for name in live[self.graph.entry]),
             sites=self.writer.sites,
@@ -91,6 +109,7 @@ class _Generator:
                 i.op[0] in ("mbarrier", "wgmma") or "bulk_group" in i.op for b in blocks for i in b.instructions
             ),
             fenced=any(_orders_memory(i) for b in blocks for i in b.instructions),
+            reads=self.reads,
         )
 
     def _undefined(self, variable: str) -> Any:
@@ -153,7 +172,7 @@ class _Generator:
     def _plain(self, instruction: Instruction) -> None:
         self.writer.line = instruction.line
         try:
-            for family in (emit_values, emit_async, emit_memory, emit_warp, emit_wgmma):
+            for family in (emit_values, emit_async, emit_memory, emit_warp, emit_wgmma, emit_touch):
                 if family.emit(self.writer, instruction):
                     return
         except (KeyError, IndexError, ValueError, AssertionError) as error:  # a type or form the tables do not have
@@ -284,9 +303,9 @@ class _Generator:
         )
 
 
-def _mask(block: Block) -> int | tuple[int] | None:
+def _mask(block: Block, live: tuple[str, ...]) -> int | tuple[int] | None:
     found = cfg.member_mask(block)
-    return (block.live_in.index(found.name),) if isinstance(found, Register) else found
+    return (live.index(found.name),) if isinstance(found, Register) else found
 
 
 def _orders_memory(instruction: Instruction) -> bool:
@@ -309,7 +328,7 @@ def _never_read(graph: Graph) -> frozenset[str]:
     return frozenset(set(graph.kinds) - read)
 
 
-def generate(module: Module, name: str, *, track: bool, trace: int = 0) -> Kernel:
+def generate(module: Module, name: str, *, track: bool, trace: int = 0, kept: frozenset[str] | None = None) -> Kernel:
     """Compile one entry of a module.
 
     Args:
@@ -317,6 +336,8 @@ def generate(module: Module, name: str, *, track: bool, trace: int = 0) -> Kerne
         name: of the entry.
         track: follow uninitialised values.
         trace: source line whose instructions tell the machine's tracer their values; 0: none.
+        kept: leave out values that matter to nothing but results, save what goes to the buffers of these parameters;
+            None: leave out nothing.
 
     Raises:
         PtxError: the entry's control flow is malformed.
@@ -327,4 +348,4 @@ def generate(module: Module, name: str, *, track: bool, trace: int = 0) -> Kerne
         raise unsupported(f"an entry named {name}", 0)
     function = halved(inline_calls(module, function))
     graph = cfg.build(function)
-    return _Generator(module, function, graph, track=track, trace=trace).kernel()
+    return _Generator(module, function, graph, track=track, trace=trace, kept=kept).kernel()

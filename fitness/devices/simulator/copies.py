@@ -75,6 +75,17 @@ class Copies:
         self._issued += 1
         self.pending.append(_Pending(context, relative, values, taints, write, self._number(context), self._issued))
 
+    def touch(self, context: Context, to: Value, of: Value, amount: Value | None, write: Site, read: Site) -> None:
+        """`cp.async` of values that do not matter, in a run that lands copies at once."""
+        memory = self.memory
+        if amount is None:
+            memory.touch(context, of, read)
+        else:
+            self._source(context, of, amount, read)
+        relative = memory.offsets(context, to, write, memory.windows["shared"])
+        for observer in memory.observers:
+            observer.shared(context, spread(relative, context), write, write.bytes)
+
     def _source(self, context: Context, of: Value, amount: Value | None, read: Site) -> tuple[Value, ...]:
         if amount is None:
             return self.memory.load(context, of, read)

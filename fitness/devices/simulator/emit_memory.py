@@ -298,6 +298,11 @@ def _copy(writer: Writer, ins: Instruction) -> None:
 
 
 def _copy_async(writer: Writer, ins: Instruction) -> None:
+    writer.put(f"_m.copies.issue(_c, {', '.join(copy_sites(writer, ins))})")
+
+
+def copy_sites(writer: Writer, ins: Instruction) -> tuple[str, str, str, str, str]:
+    """Expressions of a `cp.async`: destination, source, bytes where not all, and its two sites."""
     size = ins.operands[2]
     if not isinstance(size, Immediate):
         raise unsupported(f"`{ins.text}`", ins.line)
@@ -323,14 +328,19 @@ def _copy_async(writer: Writer, ins: Instruction) -> None:
             amount = writer.value(extra, "u32", ins.line)
         mark = writer.taint_of([inner] if isinstance(inner, Register) else [])
         check_address(writer, mark, write)
-    writer.put(f"_m.copies.issue(_c, {to}, {of}, {amount}, {write}, {read})")
+    return to, of, amount, write, read
 
 
 # ---------------------------------------------------------------- ldmatrix, stmatrix
 
 
+def matrix_count(ins: Instruction) -> int:
+    """Matrices that `ldmatrix` or `stmatrix` moves, 0 where that is not said."""
+    return next((int(p[1:]) for p in ins.op if p in ("x1", "x2", "x4")), 0)
+
+
 def _matrix(writer: Writer, ins: Instruction) -> None:
-    count = next((int(p[1:]) for p in ins.op if p in ("x1", "x2", "x4")), 0)
+    count = matrix_count(ins)
     if not count or "m8n8" not in ins.op or ins.op[-1] != "b16":
         raise unsupported(f"`{ins.text}`", ins.line)
     load = ins.op[0] == "ldmatrix"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from fitness.devices.simulator import mma_layout
-from fitness.devices.simulator.emit_memory import address_parts, check_address, space_of
+from fitness.devices.simulator.emit_memory import address_parts, check_address, items_of, space_of
 from fitness.devices.simulator.faults import unsupported
 from fitness.devices.simulator.fragments import WMMA_BITS, wmma_fragment, wmma_mma
 from fitness.devices.simulator.ptx import Immediate, Instruction, Operand, Pair, Register, Vector
@@ -171,46 +171,50 @@ def _mma(writer: Writer, ins: Instruction) -> None:
 # ---------------------------------------------------------------- wmma
 
 
-def _wmma(writer: Writer, ins: Instruction) -> None:
-    shape = next((p for p in ins.op if p[0] == "m" and p[1:2].isdigit()), "")
-    if ins.op[1] == "mma":
-        _wmma_multiply(writer, ins, shape)
-        return
-    load = ins.op[1] == "load"
-    operand, kind = ins.op[2], ins.op[-1]
-    layout = next((p for p in ins.op if p in ("row", "col")), "")
+def wmma_sites(writer: Writer, ins: Instruction, op: tuple[str, ...]) -> tuple[str, str, str, str]:
+    """Expressions of a `wmma.load` or `wmma.store`: base, pitch, places of elements, site (`op`: its opcode)."""
+    shape = next((p for p in op if p[0] == "m" and p[1:2].isdigit()), "")
+    load, operand, kind = op[1] == "load", op[2], op[-1]
+    layout = next((p for p in op if p in ("row", "col")), "")
     fragment, address = (ins.operands[0], ins.operands[1]) if load else (ins.operands[1], ins.operands[0])
-    items = list(fragment.items) if isinstance(fragment, Vector) else [fragment]
     try:
         rows, columns = wmma_fragment(operand, shape, kind)
     except (mma_layout.UnsupportedShape, KeyError, ValueError) as error:
         raise unsupported(f"`{ins.text}`", ins.line) from error
-    if rows.shape[1] != len(items) or len(ins.operands) != 3:
+    if rows.shape[1] != len(items_of(fragment)) or len(ins.operands) != 3:
         raise unsupported(f"`{ins.text}`", ins.line)
-    space = space_of(ins.op)
-    base, offset, taint = address_parts(writer, address, space, ins.line)
-    held, bits = kind if kind in ("f32", "f64") else "b32", WMMA_BITS[kind]
+    space, bits = space_of(op), WMMA_BITS[kind]
     if bits < 8:  # whole words of a row of A or a column of B
         if layout != {"a": "row", "b": "col"}[operand]:
             raise unsupported(f"`{ins.text}`", ins.line)
         rows, columns = rows[..., :1], columns[..., :1]
+    base, offset, taint = address_parts(writer, address, space, ins.line)
     dtype = {"f32": np.float32, "f64": np.float64}.get(kind) or np.dtype(f"u{bits // 8 or 4}")
     name, _ = writer.site(ins, "reads" if load else "writes", space, dtype, 1, offset)
     check_address(writer, taint, name)
     stride = f"_m.matrices.pitch({writer.value(ins.operands[2], 'b32', ins.line)}, {bits})"
     major, minor = (rows, columns) if layout == "row" else (columns, rows)
-    places = writer.function((major, minor * bits // 8))
+    return base, stride, writer.function((major, minor * bits // 8)), name
+
+
+def _wmma(writer: Writer, ins: Instruction) -> None:
+    if ins.op[1] == "mma":
+        _wmma_multiply(writer, ins, next((p for p in ins.op if p[0] == "m" and p[1:2].isdigit()), ""))
+        return
+    load, kind = ins.op[1] == "load", ins.op[-1]
+    base, pitch, places, name = wmma_sites(writer, ins, ins.op)
+    items = items_of(ins.operands[0 if load else 1])
     if load:
         targets = [r.name if isinstance(r, Register) else "_" for r in items]
         if writer.track:
             targets += [f"u_{r.name}" if isinstance(r, Register) and r.name in writer.tainted else "_" for r in items]
-        writer.put(f"{', '.join(targets)}, = _m.matrices.wmma_load(_c, {base}, {stride}, {places}, {name})")
+        writer.put(f"{', '.join(targets)}, = _m.matrices.wmma_load(_c, {base}, {pitch}, {places}, {name})")
         for item in items:
             if isinstance(item, Register) and kind != "f32" and item.kind == "f32":
                 writer.put(f"{item.name} = {item.name}.view(_float32)")
         return
-    values, marks = _fragment(writer, fragment, held, ins.line)
-    writer.put(f"_m.matrices.wmma_store(_c, {base}, {stride}, {places}, {name}, {values}, {marks})")
+    values, marks = _fragment(writer, ins.operands[1], kind if kind in ("f32", "f64") else "b32", ins.line)
+    writer.put(f"_m.matrices.wmma_store(_c, {base}, {pitch}, {places}, {name}, {values}, {marks})")
 
 
 def _wmma_multiply(writer: Writer, ins: Instruction, shape: str) -> None:

@@ -42,6 +42,10 @@ class Matrices:
         words = (spread(relative, givers) >> 2) + givers.window("shared", 2)
         return words.reshape(-1, 8 * count), window
 
+    def touch(self, context: Context, address: Value, site: Site, count: int) -> None:
+        """`ldmatrix` or `stmatrix` of values that do not matter."""
+        self._rows(context, address, site, count)
+
     @staticmethod
     def _halves(words: Array, matrix: int, half: int) -> Array:
         """Half-word index (G, 32) of element `half` of every lane of a transposed matrix."""
@@ -154,6 +158,15 @@ class Matrices:
                     value = (value >> np.uint32(8 * site.width * element)).astype(site.dtype)
                 mark = None if taints is None else (taints[register],)
                 self.memory.store(context, address, (value,), mark, site)
+
+    def wmma_touch(self, context: Context, base: Value, pitch: Value, places: tuple[Array, Array], site: Site) -> None:
+        """`wmma.load` or `wmma.store` of values that do not matter."""
+        assert self.warps is not None
+        self.warps.need_whole(context, site.line, site.text)
+        registers, elements = places[0].shape[1:]
+        for register in range(registers):
+            for element in range(elements):
+                self.memory.touch(context, self._element(context, base, pitch, places, register, element), site)
 
     @staticmethod
     def pitch(stride: Value, bits: int) -> Value:

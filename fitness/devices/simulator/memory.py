@@ -92,6 +92,40 @@ class Memory(Reports):
                 return
         self._store_region(context, address, values, taints, site)
 
+    def touch(self, context: Context, address: Value, site: Site) -> None:
+        """An access whose values do not matter: what a load or a store checks and observers see."""
+        name = site.space
+        if name == "generic":
+            number = self._space_of(address, site)
+            if number is None:
+                self._touch_parts(context, address, site)
+                return
+            if number in _WINDOWS:
+                name, base = _WINDOWS[number]
+                context, address = self._owner(context, address - _U64(base), site, name)
+        if name not in self.windows:
+            self._touch_region(context, address, site)
+            return
+        relative, _, _ = self._window_place(context, address, site, self.windows[name])
+        if relative is not None:
+            for observer in self.observers:
+                observer.shared(context, spread(relative, context), site, site.bytes)
+
+    def _touch_region(self, context: Context, address: Value, site: Site) -> None:
+        found = self.locate(context, address, site)
+        if found is None:
+            self._touch_parts(context, address, site)
+            return
+        region, relative = found
+        if site.verb != "reads":
+            self.check_writable(context, region, relative, site)
+        for observer in self.observers:
+            observer.global_(context, region, spread(relative, context), site, site.bytes)
+
+    def _touch_parts(self, context: Context, address: Array, site: Site) -> None:
+        for part, where in self.parts(context, address, site):
+            self.touch(part, address[where], site)
+
     def _owner(self, context: Context, address: Value, site: Site, space: str) -> tuple[Context, Value]:
         """Lanes and address as the memory of the block sees them that a generic address (less its window) names."""
         if space == "shared" and context.chunk.cluster_size > 1:

@@ -14,7 +14,7 @@ NO_DESTINATION = frozenset(
         "st", "bra", "brx", "ret", "exit", "trap", "bar", "barrier",
         "membar", "fence", "red", "cp", "prefetch", "prefetchu", "discard", "applypriority",
         "stmatrix", "brkpt", "nanosleep", "pmevent", "griddepcontrol", "mbarrier", "wgmma", "setmaxnreg",
-        "stackrestore", "call", "tensormap", "fabric",
+        "stackrestore", "call", "tensormap", "fabric", "touch",
     }
 )  # fmt: skip
 
@@ -104,6 +104,8 @@ class Instruction:
     @cached_property
     def sources(self) -> tuple[Register, ...]:
         """Registers it reads, its guard not included."""
+        if self.op[0] == "touch":
+            return tuple(_touched(self.op[1:], self.operands))
         if self.op[0] == "wgmma":  # accumulators are read and written
             return tuple(registers_in(self.operands))
         if self.destinations or (self.operands and isinstance(self.operands[0], Sink)):
@@ -157,6 +159,18 @@ def _written(operand: Operand) -> list[Register]:
     if isinstance(operand, Pair):
         return [*_written(operand.first), *_written(operand.second)]
     return []
+
+
+def _touched(op: tuple[str, ...], operands: Sequence[Operand]) -> list[Register]:
+    """What must be known to tell who accesses what (slicing.py): addresses, member masks, sizes of copies, strides."""
+    rest: Sequence[Operand] = ()
+    if op[0] in ("shfl", "vote", "match", "redux", "elect"):
+        rest = operands[-1:]
+    elif op[0] == "cp":
+        rest = operands[3:]
+    elif op[:2] in (("wmma", "load"), ("wmma", "store")):
+        rest = operands[2:]
+    return registers_in([*(operand for operand in operands if isinstance(operand, Address)), *rest])
 
 
 def registers_in(operands: Sequence[Operand]) -> list[Register]:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from fitness.devices.device import (
     FULL_CHECKS,
+    Argument,
     BufferRef,
     Checks,
     Execution,
@@ -53,6 +54,7 @@ from fitness.devices.simulator.regions import (
     Window,
 )
 from fitness.devices.simulator.sampling import clustered
+from fitness.devices.simulator.sites import Strayed
 from fitness.devices.simulator.timing import model_program
 from fitness.devices.simulator.tracing import Point, Tracer
 from fitness.devices.simulator.variables import PtxError
@@ -71,14 +73,14 @@ def _module(digest: str, text: str) -> ptx.Module:
 
 
 @functools.lru_cache(maxsize=16)
-def _kernel(text: str, entry: str, track: bool, trace: int) -> Kernel:
+def _kernel(text: str, entry: str, track: bool, trace: int, kept: frozenset[str] | None) -> Kernel:
     digest = hashlib.sha256(text.encode()).hexdigest()
-    return generate(_module(digest, text), entry, track=track, trace=trace)
+    return generate(_module(digest, text), entry, track=track, trace=trace, kept=kept)
 
 
 @functools.lru_cache(maxsize=16)
-def _static(text: str, entry: str, track: bool) -> StaticView:
-    kernel = _kernel(text, entry, track, 0)
+def _static(text: str, entry: str, track: bool, kept: frozenset[str] | None) -> StaticView:
+    kernel = _kernel(text, entry, track, 0, kept)
     return static_view(kernel.graph, kernel.sites)
 
 
@@ -95,20 +97,58 @@ class _Services:
     counting: Counting | None
 
 
+def _buffer_of(argument: Argument) -> tuple[str, ...]:
+    """The buffer that an argument of a launch gives access to, if any."""
+    if isinstance(argument, BufferRef):
+        return (argument.name,)
+    return (argument.buffer,) if isinstance(argument, ResolvedTensorMap) else ()
+
+
+def _buffers_of(launch: ResolvedLaunch) -> list[str]:
+    return [name for argument in launch.arguments for name in _buffer_of(argument)]
+
+
 class _Run:
     """One execution of a program."""
 
-    def __init__(self, program: Program, inputs: Inputs, checks: Checks, tracer: Tracer | None = None) -> None:
+    def __init__(
+        self, program: Program, inputs: Inputs, checks: Checks, tracer: Tracer | None = None, *, whole: bool = True
+    ) -> None:
+        """`whole`: compute all values; else those that counters can tell (slicing.py), where that is possible."""
         self.program, self.inputs, self.checks, self.tracer = program, inputs, checks, tracer
         self.findings = Findings()
         self.budget = Budget(checks.steps)
         text = program.compiled.ptx
         self.module = _module(hashlib.sha256(text.encode()).hexdigest(), text)
         self.buffers = self._place()
+        self.kept: Sequence[frozenset[str] | None] = (None,) * len(program.launches)
+        self._whole = whole
         self.ended: Literal["finished"] | Ended = "finished"
         self.fatal: list[Finding] = []
         self.counters: list[Any] = []
         self.printed = ""
+
+    def buffers_are_apart(self) -> bool:
+        """Whether no launch is given a buffer twice."""
+        return all(len(set(names)) == len(names) for names in map(_buffers_of, self.program.launches))
+
+    def _kept(self) -> list[frozenset[str] | None]:
+        """For each launch the parameters whose buffers' contents matter to a later one."""
+        needed: set[str] = set()
+        found: list[frozenset[str] | None] = []
+        for launch in reversed(self.program.launches):
+            names = self._bound(launch)
+            kept = frozenset(name for name, buffer in names.items() if buffer in needed)
+            reads = _kernel(self.program.compiled.ptx, launch.entry, False, 0, kept).reads
+            needed |= {buffer for name, buffer in names.items() if reads is None or name in reads}
+            found.insert(0, kept)
+        return found
+
+    def _bound(self, launch: ResolvedLaunch) -> dict[str, str]:
+        """Buffers of a launch by the entry's parameters."""
+        parameters = self.module.functions[launch.entry].parameters if launch.entry in self.module.functions else []
+        given = zip(parameters, launch.arguments, strict=False)
+        return {p.name: buffer for p, argument in given for buffer in _buffer_of(argument)}
 
     def _place(self) -> dict[str, Region]:
         places = AddressMap(self.program.align)
@@ -137,12 +177,14 @@ class _Run:
     def execute(self) -> Execution:
         """All launches in order."""
         try:
+            if not self._whole and self.buffers_are_apart():
+                self.kept = self._kept()
             with np.errstate(all="ignore"):
                 for number, launch in enumerate(self.program.launches):
                     for name in launch.memset:
                         self.buffers[name].fill(0)
                     blocks = self.checks.blocks[number] if self.checks.blocks is not None else None
-                    self._launch(launch, blocks)
+                    self._launch(launch, blocks, self.kept[number])
             if self.checks.blocks is None:
                 self._check_zeroed()
         except Stop as stop:
@@ -210,10 +252,10 @@ class _Run:
             block[offset : offset + len(packed)] = packed
         return bytes(block)
 
-    def _launch(self, launch: ResolvedLaunch, chosen: tuple[int, ...] | None) -> None:
+    def _launch(self, launch: ResolvedLaunch, chosen: tuple[int, ...] | None, kept: frozenset[str] | None) -> None:
         checks = self.checks
         line = self.tracer.point.line if self.tracer is not None else 0
-        kernel = _kernel(self.program.compiled.ptx, launch.entry, checks.uninitialised, line)
+        kernel = _kernel(self.program.compiled.ptx, launch.entry, checks.uninitialised, line, kept)
         parameters = self._parameters(launch, kernel.layout)
         image = np.frombuffer(parameters, np.uint8)
         regions = [*self.buffers.values(), *self._module_regions()]
@@ -223,12 +265,14 @@ class _Run:
             regions.append(Region("the grid barrier", GRID_BARRIER, barrier, "module", np.dtype(np.uint32)))
         memory = Memory(regions, self.findings, track=checks.uninitialised)
         memory.launch = launch.entry
+        names = self._bound(launch)
         for site in kernel.sites:
             site.region, site.limit = None, -1
+            site.allowed = site.origins and frozenset(names.get(name, name) for name in site.origins)
         total = launch.grid[0] * launch.grid[1] * launch.grid[2]
         blocks = clustered(launch, range(total) if chosen is None else chosen)
         shared = kernel.layout.dynamic_start + launch.shared
-        services = self._services(kernel, launch, memory, total, blocks)
+        services = self._services(kernel, launch, memory, total, blocks, kept)
         machine = Machine(
             kernel, memory, self.budget, self.findings, parameters, (launch.grid, launch.block),
             (launch.shared, shared), services, launch.cluster,
@@ -247,7 +291,13 @@ class _Run:
             self.counters.append(services.counting.tally.finish())
 
     def _services(
-        self, kernel: Kernel, launch: ResolvedLaunch, memory: Memory, total: int, blocks: list[int]
+        self,
+        kernel: Kernel,
+        launch: ResolvedLaunch,
+        memory: Memory,
+        total: int,
+        blocks: list[int],
+        kept: frozenset[str] | None,
     ) -> _Services:
         deferred = self.checks.uninitialised or self.checks.races
         races = proxies = None
@@ -270,7 +320,7 @@ class _Run:
                 blocks_simulated=len(blocks),
                 warps_per_block=-(-threads // 32),
                 buffers={name: region.size for name, region in self.buffers.items()},
-                static=_static(self.program.compiled.ptx, launch.entry, kernel.track),
+                static=_static(self.program.compiled.ptx, launch.entry, kernel.track, kept),
             )
             memory.observers.append(counting)
         return _Services(
@@ -330,9 +380,16 @@ class Simulator:
         return "modelled"
 
     def run(self, program: Program, inputs: Inputs, checks: Checks) -> Execution:
-        """Run all launches in order on poisoned outputs; what is wrong is in the Execution."""
+        """Run all launches in order on poisoned outputs; what is wrong is in the Execution.
+
+        Where counters of some blocks alone are asked for, results (which are worth nothing then) are left out.
+        """
+        counted = checks.counters and checks.blocks is not None and not (checks.races or checks.uninitialised)
         try:
-            return _Run(program, inputs, checks).execute()
+            try:
+                return _Run(program, inputs, checks, whole=not counted).execute()
+            except Strayed:
+                return _Run(program, inputs, checks).execute()
         except PtxError as error:
             return self._unsupported(inputs, error)
 

@@ -14,6 +14,10 @@ Array = NDArray[Any]
 _U64 = np.uint64
 
 
+class Strayed(Exception):  # noqa: N818 - control flow of the engine, not an error of it
+    """An access left the buffers that its address was taken to come from (slicing.py)."""
+
+
 class Site:
     """One static memory instruction.
 
@@ -23,11 +27,12 @@ class Site:
         width: bytes of an element; count: elements per lane; bytes: both multiplied; shift: log2(bytes).
         offset: constant added to the address. dtype: of the elements as the register holds them.
         cluster: the address is in the shared::cluster window.
+        origins: parameters and variables its address comes from, allowed: names of their buffers; None: not known.
     """
 
     __slots__ = (
-        "atomic", "bytes", "cluster", "count", "dtype", "index", "limit", "line", "lo", "mask", "offset", "origin",
-        "region", "shift", "shift_u", "space", "text", "verb", "width",
+        "allowed", "atomic", "bytes", "cluster", "count", "dtype", "index", "limit", "line", "lo", "mask", "offset",
+        "origin", "origins", "region", "shift", "shift_u", "space", "text", "verb", "width",
     )  # fmt: skip
 
     def __init__(
@@ -45,9 +50,17 @@ class Site:
         self.limit = -1
         self.atomic = False
         self.cluster = False
+        self.origins: frozenset[str] | None = None
+        self.allowed: frozenset[str] | None = None
 
     def remember(self, region: Region) -> None:
-        """The buffer this instruction touched last."""
+        """The buffer this instruction touched last.
+
+        Raises:
+            Strayed: it is none of those allowed.
+        """
+        if self.allowed is not None and region.name not in self.allowed:
+            raise Strayed(region.name)
         self.region = region
         self.origin = _U64((region.base - self.offset) % (1 << 64))
         self.limit = region.size - self.bytes

@@ -35,7 +35,15 @@ class Warps:
             message = f"only part of the warp of {self.machine.memory.where(context, lane)} executes `{text}`"
             raise Stop("fault", finding("barrier_divergence", message, line))
 
-    def _members(self, context: Context, mask: Value, line: int) -> tuple[Array, Array]:
+    def named(self, context: Context, mask: Value, line: int) -> None:
+        """The lanes that take part in a warp-wide instruction, checked.
+
+        Raises:
+            Stop: as of `_each`.
+        """
+        self._each(context, mask, line, lambda active, _masks: (active,))
+
+    def members(self, context: Context, mask: Value, line: int) -> tuple[Array, Array]:
         """(active lanes, membermask) as (G, 32) or broadcastable.
 
         Raises:
@@ -73,7 +81,7 @@ class Warps:
         Raises:
             Stop: a lane is not in its own mask, or lanes that one names give another mask.
         """
-        active, masks = self._members(context, mask, line)
+        active, masks = self.members(context, mask, line)
         results, wrong = warp.by_mask(function, active, masks)
         if wrong.any():
             row = int(np.argmax(wrong.any(axis=1)))
@@ -96,7 +104,7 @@ class Warps:
         line: int,
     ) -> tuple[Value, Value, Any]:
         """Value, predicate and taint of `shfl.sync`."""
-        active, masks = self._members(context, mask, line)
+        active, masks = self.members(context, mask, line)
         lanes, limits = (context.as_warps(v) if isinstance(v, np.ndarray) else v for v in (b, clamp))
         value, inside, source = warp.shfl(mode, context.as_warps(a), lanes, limits)
         taint: Any = False

@@ -84,6 +84,7 @@ class Writer:
         #: Registers that may hold results of wgmma that are not ready (their taint is a code, see wgmma.py).
         self.asynchronous: frozenset[str] = frozenset()
         self.unfenced: dict[int, str] = {}  # what is wrong with the fences of a wgmma, by id of the instruction
+        self.origins: dict[int, frozenset[str] | None] = {}  # where addresses point, by id of the instruction
         self.line = 0  # of the instruction being written
         self.carry = False  # an instruction of this block has set the carry flag
         self.space: dict[str, Any] = {"_A": np.ndarray, "_np": np}
@@ -134,6 +135,7 @@ class Writer:
         """A new memory site and its name."""
         site = Site(len(self.sites), verb, space, dtype, count, offset, instruction.line, instruction.text)
         site.cluster = "shared::cluster" in instruction.op
+        site.origins = self.origins.get(id(instruction))
         self.sites.append(site)
         name = f"_s{site.index}"
         self.space[name] = site
