@@ -184,6 +184,8 @@ def _reductions() -> Iterator[Case]:
             name = f"cp.reduce {operation}.{form}{' subnormal' if subnormal else ''}"
             yield Case(name, text, both, buffers, {"y": np.zeros(words, "u4")})
     for operation, kind in test_bulk_reduce.CLUSTER_FORMS:
+        if operation in ("inc", "dec"):
+            continue  # what comes of them depends on the order of the blocks, which is nobody's
         text, buffers, words = test_bulk_reduce.cluster_job(operation, kind)
         started = launch("reduce", 8, 64, "x", "start", "y", words, cluster=4)
         yield Case(f"cp.reduce cluster {operation}.{kind}", text, started, buffers, {"y": np.zeros(2 * words, "u4")})

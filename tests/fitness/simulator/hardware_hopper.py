@@ -26,6 +26,7 @@ from tests.fitness.simulator.hardware_cases import Array, Case, cases
 
 _KINDS = {BufferRef: "buffer", Scalar: "scalar", ResolvedTensorMap: "map"}
 _TIMEOUT_S = 20.0
+_INVALID_VALUE = 1  # CUresult
 
 # ---------------------------------------------------------------- build
 
@@ -132,6 +133,8 @@ def _record_from(jobs: Path, first: int, sink: Any) -> None:
         except (CudaError, HangError) as error:
             sys.stdout.write(f"{case['name']}: {error}" + "\n")
             sys.stdout.flush()
+            if getattr(error, "code", -1) == _INVALID_VALUE:  # not launched: nothing is known
+                os._exit(1)
             sink.send({f"{case['name']}/fault": np.array(getattr(error, "code", -1))})
             os._exit(0)  # the context cannot be used any more, nor taken down in order
 

@@ -28,7 +28,16 @@ def is_recorded(case: Case) -> bool:
 
 
 def simulated(case: Case) -> Execution:
-    return run(case.source, case.sequence, case.buffers, case.outputs, workspaces=case.workspaces, options=case.options)
+    """Its buffers are aligned as those of a card's allocator."""
+    return run(
+        case.source,
+        case.sequence,
+        case.buffers,
+        case.outputs,
+        workspaces=case.workspaces,
+        options=case.options,
+        align=256,
+    )
 
 
 def agree(mine: Array, theirs: Array, tolerance: float, *, pairs: bool = False) -> None:
