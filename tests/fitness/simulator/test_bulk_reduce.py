@@ -99,7 +99,7 @@ def test_float_sums_keep_subnormals() -> None:
     buffers = {"start": start.view(np.uint32), "x": row.view(np.uint32)}
     execution = clean(run(source, launches, buffers, {"y": np.zeros(4, np.uint32)}))
     want = start + row
-    assert ((0 < np.abs(want)) & (np.abs(want) < tiny)).sum() == 2
+    assert ((np.abs(want) > 0) & (np.abs(want) < tiny)).sum() == 2
     np.testing.assert_array_equal(execution.outputs["y"], want.view(np.uint32))
 
 
