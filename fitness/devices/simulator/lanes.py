@@ -82,6 +82,7 @@ class Context:
         self._splits: dict[bytes, tuple[Context, Context]] = {}
         self._windows: dict[tuple[str, int, int], Value] = {}
         self._octets: dict[int, Context] = {}
+        self._based: tuple[int, NDArray[np.int64]] | None = None
         self._rows: dict[int, tuple[NDArray[Any], NDArray[Any]]] = {}
 
     def split(self, taken: NDArray[np.bool_]) -> tuple[Context, Context]:
@@ -133,6 +134,14 @@ class Context:
     def warps(self) -> NDArray[np.int64]:
         """Distinct warp numbers (lane // 32), ascending."""
         return np.unique(self.lanes >> 5)
+
+    def warps_from(self, base: int) -> NDArray[np.int64]:
+        """Warp numbers plus that of the chunk's first; the same array each time."""
+        if not base:
+            return self.warps
+        if self._based is None or self._based[0] != base:
+            self._based = (base, self.warps + base)
+        return self._based[1]
 
     @cached_property
     def warp_count(self) -> int:

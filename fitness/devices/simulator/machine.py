@@ -314,7 +314,7 @@ class Machine:
                 raise budget.exhausted(self._first_line[block])
             if tally is not None:
                 everyone = context.n == context.chunk.all.n and self.warp_base == 0 and self.only_chunk
-                tally.execute(block, None if everyone else context.warps + self.warp_base, context.n)
+                tally.execute(block, None if everyone else context.warps_from(self.warp_base), context.n)
             result = functions[block](self, context, *values)
             if result is None:
                 return

@@ -190,41 +190,55 @@ class _Warp:
         return self._now + self._skipped, self._issued + self._skipped_issue
 
     def _issue(self, region: Region) -> None:
-        """Issue every instruction of a region."""
+        """Issue every instruction of a region (the loop that costing a launch spends most of its time in)."""
         ready, free, stalls = self._ready, self._free, self._stalls
-        now, issued = self._now, self._issued
+        now, issued, slots = self._now, self._issued, free.get(_ISSUE, 0.0)
         for op, timing in region.steps:
-            start, cause = now, None
-            for register in op.uses:
-                found = ready.get(register)
-                if found is not None and found[0] > start:
-                    start, cause = found
+            start, cause = self._start(op, timing, now, slots)
             if not op.issues:  # folded away: the result is ready when the operand is
-                self._define(op, start if cause else 0.0, cause or (op.kind, op.line))
+                folded = (start if cause else 0.0, cause or (op.kind, op.line))
+                for register in op.defs:
+                    ready[register] = folded
                 continue
-            pipe = timing.pipe
-            start, cause = _later(start, cause, free.get(pipe, 0.0), (pipe, op.line))
-            start, cause = _later(start, cause, free.get(_ISSUE, 0.0), (_ISSUE, op.line))
-            if op.kind in _WAITS:
-                start, cause = _later(start, cause, *self._awaited(op, timing))
             if cause is not None and start > now:
                 stalls[cause] = stalls.get(cause, 0.0) + start - now
-            free[pipe] = start + timing.occupancy
-            self._product = max(self._product, start) + timing.background if timing.background else self._product
+            free[timing.pipe] = start + timing.occupancy
+            if timing.background:
+                self._product = max(self._product, start) + timing.background
             # The other warps of this scheduler issue in between.
-            free[_ISSUE] = max(free.get(_ISSUE, 0.0), start) + op.issues * timing.turns
+            slots = max(slots, start) + op.issues * timing.turns
             now = start + op.issues
             issued += op.issues
             if op.kind in _EFFECTS:
                 now = self._effect(op, start, now, timing)
-            self._define(op, start + timing.latency, (op.kind, op.line))
+            result = (start + timing.latency, (op.kind, op.line))
+            for register in op.defs:
+                ready[register] = result
         for register, renamed in region.results:
             ready[register] = ready[renamed]
-        self._now, self._issued = now, issued
+        self._now, self._issued, free[_ISSUE] = now, issued, slots
 
-    def _define(self, op: Op, time: float, producer: Cause) -> None:
-        for register in op.defs:
-            self._ready[register] = (time, producer)
+    def _start(self, op: Op, timing: Timing, now: float, slots: float) -> tuple[float, Cause | None]:
+        """When an instruction issues that could from `now` on, and what it has waited for."""
+        start: float = now
+        cause: Cause | None = None
+        known = self._ready.get
+        for register in op.uses:
+            found = known(register)
+            if found is not None and found[0] > start:
+                start, cause = found
+        if not op.issues:
+            return start, cause
+        busy = self._free.get(timing.pipe, 0.0)
+        if busy > start:
+            start, cause = busy, (timing.pipe, op.line)
+        if slots > start:
+            start, cause = slots, (_ISSUE, op.line)
+        if op.kind in _WAITS:
+            awaited, why = self._awaited(op, timing)
+            if awaited > start:
+                start, cause = awaited, why
+        return start, cause
 
     def _arrival(self, left_open: int) -> float:
         """When all copies but the last `left_open` groups have arrived; forgets those."""
@@ -261,10 +275,6 @@ class _Warp:
         count = max(0, len(self._batches) - left_open)
         done, self._batches = self._batches[:count], self._batches[count:]
         return max(done, default=0.0)
-
-
-def _later(start: float, cause: Cause | None, other: float, why: Cause) -> tuple[float, Cause | None]:
-    return (other, why) if other > start else (start, cause)
 
 
 def _steady(ends: list[float]) -> bool:

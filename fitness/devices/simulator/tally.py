@@ -315,7 +315,7 @@ class Tally:
             code=merged_code(self.code, set(self._group.values()) - self._apart),
             executions=self._executions,
             lane_executions=self._lanes,
-            traces=tuple((warp, self._trace(warp)) for warp in chosen),
+            traces=self._traces(chosen),
             sites=tuple(site.frozen() for site in self._sites),
             buffers={name: buffer.frozen() for name, buffer in sorted(self._buffers.items())},
             divergent_branches=float(self._divergent),
@@ -329,12 +329,16 @@ class Tally:
         first = int(issued.argmax()) * self.warps_per_block
         return sorted({first + int(w) for w in np.linspace(0, self.warps_per_block - 1, 8).round()})
 
-    def _trace(self, warp: int) -> NDArray[np.int32]:
-        found = [block for block, warps in self._log if warps is None or _holds(warps, warp)]
-        return np.array(found[:TRACE_LIMIT], dtype=np.int32)
-
-
-def _holds(warps: NDArray[np.int64], warp: int) -> bool:
-    """Whether the ascending array contains the number."""
-    at = int(np.searchsorted(warps, warp))
-    return at < warps.size and int(warps[at]) == warp
+    def _traces(self, chosen: Sequence[int]) -> tuple[tuple[int, NDArray[np.int32]], ...]:
+        """(warp, basic blocks it issued) of some warps."""
+        wanted = np.array(chosen, dtype=np.int64)
+        known: dict[int, NDArray[np.bool_]] = {}  # by id of an array of warps, which the log holds
+        rows = np.ones((len(self._log), wanted.size), dtype=bool)
+        for row, (_, warps) in enumerate(self._log):
+            if warps is not None:
+                held = known.get(id(warps))
+                if held is None:
+                    held = known[id(warps)] = np.isin(wanted, warps)
+                rows[row] = held
+        blocks = np.array([block for block, _ in self._log], dtype=np.int32)
+        return tuple((warp, blocks[rows[:, place]][:TRACE_LIMIT]) for place, warp in enumerate(chosen))
