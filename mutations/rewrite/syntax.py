@@ -190,6 +190,19 @@ def loaded(code: Code, element: tree_sitter.Node) -> tree_sitter.Node | None:
     return call if code.text(call).startswith("__ld") else None
 
 
+def registers(code: Code) -> set[str]:
+    """Names of arrays of a thread's own, among them parameters `(&name)[n]`; not those that are shared elsewhere."""
+    own: set[str] = set()
+    shared: set[str] = set()
+    for kind in ("declaration", "parameter_declaration"):
+        for declared in code.nodes(kind):
+            names = {
+                code.text(next(code.nodes("identifier", array))) for array in code.nodes("array_declarator", declared)
+            }
+            (shared if "__shared__" in code.text(declared) else own).update(names)
+    return own - shared
+
+
 def statements(body: tree_sitter.Node) -> list[tree_sitter.Node]:
     """The statements of a block, or the one that is none."""
     inner = body.named_children if body.type == "compound_statement" else [body]
