@@ -39,7 +39,8 @@ from evo.starting import Start
 from evo.summary import summarise
 from evo.tally import timings_of
 from fitness import gpu as gpus
-from fitness.outcome import Gate, Timed, Timing
+from fitness.baselines import BaselineTimes, fastest
+from fitness.outcome import Gate, Timed
 from mutations.llm.recording import ReplayError
 from mutations.operator import Candidate, Context, Operator, Plan
 
@@ -210,25 +211,25 @@ class _Run:
         session = self._session
         known = next(facts.baselines(session.archive, session.run_id), None)
         if known is None:
-            known = self._vendor_baseline() or (self._baseline.name, self._judged_baseline().timings)
-            session.archive.add_baseline(session.run_id, *known)
+            vendors = self._vendor_times()
+            known = fastest(vendors) or (self._baseline.name, self._judged_baseline().timings)
+            others = {entry.name: entry.timings for entry in vendors if entry.timings and entry.name != known[0]}
+            session.archive.add_baseline(session.run_id, *known, others)
         session.baseline = known
         session.tally.baseline = known[1]
 
-    def _vendor_baseline(self) -> tuple[str, tuple[Timing, ...]] | None:
-        """The fastest vendor routine of each shape; None on the modelled clock, or where a kernel is named."""
+    def _vendor_times(self) -> tuple[BaselineTimes, ...]:
+        """Every vendor routine, told; none on the modelled clock, or where a kernel is named as the baseline."""
         session = self._session
         if not isinstance(session.pool, VendorTimes) or session.task.baseline != "auto":
-            return None
-        from fitness.baselines.measuring import fastest
-
+            return ()
         session.stage(Stage.BASELINE, 1)
         times = session.pool.baselines(session.task)
         for entry in times:
             told = entry.why_not or ", ".join(f"{timing.time_us:.2f} us" for timing in entry.timings)
             session.event("vendor", {"message": f"{entry.name}: {told}"})
         session.step()
-        return fastest(times)
+        return times
 
     def _judged_baseline(self) -> Timed:
         session = self._session

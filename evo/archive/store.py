@@ -168,10 +168,14 @@ class Archive:
             self._add_timings(run_id, n, "candidate", timings, outcome.stage)
 
     @_guarded
-    def add_baseline(self, run_id: str, name: str, timings: Sequence[Timing]) -> None:
-        """Archive the times of the run's baseline (rows of `timings` whose n is null)."""
+    def add_baseline(
+        self, run_id: str, name: str, timings: Sequence[Timing], others: Mapping[str, Sequence[Timing]] | None = None
+    ) -> None:
+        """Archive the times of the run's baseline (rows of `timings` whose n is null), and of others timed with it."""
         with connection.transaction(self._db):
             self._add_timings(run_id, None, name, timings, Gate.TIMING)
+            for other, its in (others or {}).items():
+                self._add_timings(run_id, None, other, its, Gate.TIMING)
             mean_us = merit.geometric_mean(timing.time_us for timing in timings) if timings else None
             self._db.execute("update runs set baseline_us = ? where id = ?", [mean_us, run_id])
 

@@ -87,6 +87,19 @@ def fastest_names(times: Sequence[BaselineTimes]) -> tuple[str, ...]:
     return tuple(min(usable, key=lambda entry: entry.timings[i].time_us).name for i in shapes)
 
 
+def fastest(times: Sequence[BaselineTimes]) -> tuple[str, tuple[Timing, ...]] | None:
+    """The fastest routine of each shape, by name: what `baseline = "auto"` means on a card; None without any.
+
+    The name tells them apart where shapes differ: "cusparselt, cublas".
+    """
+    names = fastest_names(times)
+    if not names:
+        return None
+    by_name = {entry.name: entry for entry in times}
+    name = names[0] if len(set(names)) == 1 else ", ".join(names)
+    return name, tuple(by_name[chosen].timings[i] for i, chosen in enumerate(names))
+
+
 def routine(name: str) -> Routine:
     """A routine by name; a dotted name is a user's callable (w, x) -> Y.
 

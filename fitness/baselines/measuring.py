@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fitness import costing
-from fitness.baselines import VENDORS, BaselineTimes, Given, NotApplicableError, Run, fastest_names, routine
+from fitness.baselines import VENDORS, BaselineTimes, Given, NotApplicableError, Run, routine
 from fitness.correctness import check
 from fitness.devices.cuda.cuda import Cuda
 from fitness.devices.cuda.driver import Array, Card
@@ -16,7 +16,6 @@ from fitness.devices.cuda.memory import OperandCache
 from fitness.devices.device import Measurement, Timeable
 from fitness.inputs import Case, make_case
 from fitness.kernel import FormatChoice
-from fitness.outcome import Timing
 from fitness.task import Task
 from fitness.timing import CONFIRM, FULL, Estimate, Plan, ratio_estimate
 
@@ -127,19 +126,6 @@ def _wrong(case: Case, measured: Measurement) -> Iterator[str]:
         found = check(case, outputs, {"Y": np.ones(outputs["Y"].shape, np.bool_)}, sampled=False)
         if found is not None:
             yield f"its result is wrong: {found.pattern}, {found.margin:.3g}x the tolerance"
-
-
-def fastest(times: Sequence[BaselineTimes]) -> tuple[str, tuple[Timing, ...]] | None:
-    """The fastest routine of each shape, by name: what `baseline = "auto"` means on a card; None without any.
-
-    The name tells them apart where shapes differ: "cusparselt, cublas".
-    """
-    names = fastest_names(times)
-    if not names:
-        return None
-    by_name = {entry.name: entry for entry in times}
-    name = names[0] if len(set(names)) == 1 else ", ".join(names)
-    return name, tuple(by_name[chosen].timings[i] for i, chosen in enumerate(names))
 
 
 def beside(

@@ -15,12 +15,14 @@ import pytest
 import mutations
 import seeds
 from evo import resuming
-from evo.archive import Archive, Refused
+from evo.archive import Archive, Refused, facts
 from evo.errors import ArchiveError, BaselineError, ResumeError, SeedError
 from evo.evaluator import never
 from evo.loop import run_experiment
-from evo.merit import fitness_us
+from evo.merit import fitness_us, geometric_mean
+from fitness.baselines import BaselineTimes
 from fitness.outcome import Gate
+from fitness.task import Task
 from tests.evo import fakes
 
 
@@ -498,3 +500,27 @@ def test_a_pool_that_hangs_ends_with_the_time_of_the_run(where: str) -> None:
         assert (summary.status, summary.reason) == ("stopped", "budget of minutes spent")
         assert archive.runs()[0].status == "stopped"
     assert summary.best is not None
+
+
+def test_every_vendor_routine_is_archived_and_the_fastest_is_the_baseline() -> None:
+    class Card(fakes.FakePool):
+        asked = 0
+
+        def baselines(self, task: Task) -> tuple[BaselineTimes, ...]:
+            type(self).asked += 1
+            slow, quick = (fakes.timings(fakes.kernel("fast", A=a), task) for a in (1, 8))
+            return BaselineTimes("slow", slow), BaselineTimes("quick", quick), BaselineTimes("none", (), "no blocks")
+
+    slow, quick = (fakes.timings(fakes.kernel("fast", A=a), fakes.experiment().checked_task) for a in (1, 8))
+    if slow[0].time_us < quick[0].time_us:
+        slow, quick = quick, slow
+    with Archive.memory() as archive:
+        summary = run_experiment(fakes.experiment(), archive, pool=Card())
+        named = list(facts.baselines(archive, summary.run_id))
+        assert {name for name, _ in named} == {"slow", "quick"}
+        assert summary.baseline == named[0][0]
+        assert [t.time_us for t in named[0][1]] == [t.time_us for t in quick]
+        assert facts.baseline_us(archive, summary.run_id) == pytest.approx(geometric_mean(t.time_us for t in quick))
+        told = [event.data["message"] for event in archive.events(summary.run_id, "vendor")]
+        assert told[2] == "none: no blocks"
+    assert Card.asked == 1

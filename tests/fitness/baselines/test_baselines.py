@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from fitness.baselines import BASELINES, VENDORS, BaselineTimes, Given, NotApplicableError, routine
+from fitness.baselines import BASELINES, VENDORS, BaselineTimes, Given, NotApplicableError, fastest, routine
 from fitness.baselines.cusparse import blocked_ell
-from fitness.baselines.measuring import fastest
 from fitness.baselines.routines import cusparselt, torch_bsr
 from fitness.gpu import load
 from fitness.inputs import make_case
