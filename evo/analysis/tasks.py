@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import seeds
 from evo.analysis.job import Result
-from evo.errors import ExperimentError
+from evo.errors import ExperimentError, SeedError
 from evo.experiment import Experiment
 from evo.report.toml import as_toml
+from evo.seeding import starting_seeds
+from fitness import gpu as gpus
 from fitness.analysis.advice import LITTLE
 from fitness.analyze import Analysis
 from fitness.patterns import FilePattern, PatternError
@@ -23,7 +25,7 @@ MOST_COLUMNS: Final = 512
 _SHAPES: Final = 3
 _FAR_LARGER: Final = 2.0
 _FULL: Final = 0.98  # share of the slots of an N:M pattern from which the generator stands for the matrix
-_ALIKE: Final = 0.02  # densities and imbalances (relatively) this close are one task
+_ALIKE: Final = {"density": 0.05, "imbalance": 0.25}  # relatively this close, they are one task
 
 
 @dataclass(frozen=True)
@@ -45,8 +47,8 @@ class Unwritten:
 def write_tasks(results: Sequence[Result], folder: Path) -> tuple[list[Written], list[Unwritten]]:
     """Write one file for each group of equal matrices on which a sparse kernel can pay.
 
-    Equal: same shape and type, same recommended format, densities and imbalances within 2 %. The first of a group
-    gives the pattern.
+    Equal: same shape and type, same recommended format, densities within 5 %, imbalances within 25 %. The first of a
+    group gives the pattern.
 
     Raises:
         OSError: the folder cannot be written.
@@ -95,11 +97,8 @@ def _equal(a: Analysis, b: Analysis) -> bool:
     alike = (a.shape, a.gpu_dtype, a.advice.pays, a.advice.format, dict(a.advice.options)) == (
         b.shape, b.gpu_dtype, b.advice.pays, b.advice.format, dict(b.advice.options),
     )  # fmt: skip
-    return alike and _near(a.density, b.density) and _near(a.rows.imbalance, b.rows.imbalance)
-
-
-def _near(a: float, b: float) -> bool:
-    return abs(a - b) <= _ALIKE * max(a, b)
+    near = {"density": (a.density, b.density), "imbalance": (a.rows.imbalance, b.rows.imbalance)}
+    return alike and all(abs(one - other) <= _ALIKE[name] * max(one, other) for name, (one, other) in near.items())
 
 
 def _experiment(result: Result, name: str) -> dict[str, Any]:
@@ -107,7 +106,7 @@ def _experiment(result: Result, name: str) -> dict[str, Any]:
     columns = _columns(found)
     op = "spmv" if columns == [1] else "spmm"
     shapes = [{"M": found.shape[0], "K": found.shape[1], "N": n} for n in columns]
-    return {
+    experiment: dict[str, Any] = {
         "name": name,
         "rng_seed": 1,
         "task": {
@@ -116,7 +115,7 @@ def _experiment(result: Result, name: str) -> dict[str, Any]:
             "dtype": found.gpu_dtype,
             "shapes": shapes,
             **({"free": ["N"]} if op == "spmm" else {"free": []}),
-            "seeds": _seeds(found, op),
+            "seeds": [],
             "baseline": "auto",
         },
         "device": {"kind": "auto", "gpu": found.gpu},
@@ -124,6 +123,8 @@ def _experiment(result: Result, name: str) -> dict[str, Any]:
         "operators": {"tune": 2, "rewrite": 1, "splice": 1},
         "budget": {"evaluations": 200, "minutes": 10},
     }
+    experiment["task"]["seeds"] = _seeds(found, op, lambda glob: _serve(glob, experiment))
+    return experiment
 
 
 def _columns(found: Analysis) -> list[int]:
@@ -147,17 +148,32 @@ def _pattern(result: Result) -> dict[str, Any]:
     return {**pattern, "sha256": FilePattern(path, result.name, "").digest}
 
 
-def _seeds(found: Analysis, op: str) -> list[str]:
+def _seeds(found: Analysis, op: str, serve: Callable[[str], bool]) -> list[str]:
     """Seeds in the recommended format and those with the least floors; compressed rows where they are not far larger.
 
-    Compressed rows store anything, so they are there too where no other format has a seed.
+    Of these, which serve the task; where none does, those of the format with the least floor that has some. Compressed
+    rows store anything, so there are always such.
     """
     globs = {name: f"{op}/{name}_*" for name in (found.advice.format, *found.advice.best.values(), "csr")}
-    there = {name: glob for name, glob in globs.items() if seeds.seed_paths(glob)}
+    there = {name: glob for name, glob in globs.items() if seeds.seed_paths(glob) and serve(glob)}
     sizes = {size.format: size.bytes for size in found.sizes.stored}
     if len(there) > 1 and sizes.get("csr", 0) > _FAR_LARGER * min(sizes[name] for name in there if name in sizes):
         there.pop("csr", None)
-    return list(there.values())
+    if there:
+        return list(there.values())
+    by_floor = sorted(found.floors, key=lambda floor: floor.time_us)
+    others = (f"{op}/{name}_*" for name in dict.fromkeys(floor.format for floor in by_floor))
+    return [next(glob for glob in others if seeds.seed_paths(glob) and serve(glob))]
+
+
+def _serve(glob: str, experiment: dict[str, Any]) -> bool:
+    """Whether some seed of that name is written for the task: its type, its shapes, the card."""
+    asked = Experiment.from_dict({**experiment, "task": {**experiment["task"], "seeds": [glob]}}, where=glob)
+    try:
+        starting_seeds(asked.checked_task, arch=gpus.load(asked.device.gpu).arch)
+    except SeedError:
+        return False
+    return True
 
 
 def _name(result: Result, used: set[str]) -> str:

@@ -145,10 +145,12 @@ def _print(batch: Batch, results: list[Result], *, details: bool) -> None:
         different = len({result.analysis.repetition.digest for result in results})
         console.print(
             f"{len(results)} matrices with {different} different patterns: sparse can pay on {counts['yes']}, "
-            f"hardly on {counts['little']}, not on {counts['no']} (--details says why)"
+            f"hardly on {counts['little']}, not on {counts['no']} (--details says why)",
+            soft_wrap=True,
         )
     if batch.skipped:
-        console.print(f"skipped    {len(batch.skipped)} tensors that are no matrices of weights (--json lists them)")
+        line = f"skipped    {len(batch.skipped)} tensors that are no matrices of weights (--json lists them)"
+        console.print(line, soft_wrap=True)
 
 
 def _draw(results: list[Result], folder: Path, formats: tuple[str, ...]) -> list[Path]:

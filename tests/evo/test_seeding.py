@@ -28,10 +28,10 @@ def test_every_shipped_nm24_seed_starts_at_its_defaults() -> None:
     root = Path(__file__).parent.parent.parent
     shipped = Experiment.load(root / "experiments" / "nm24.toml").checked_task
     seeds, notes = starting_seeds(shipped)
-    assert sorted(seed.name for seed in seeds) == sorted(
-        f"spmm/{path.stem}" for path in (root / "seeds" / "spmm").glob("nm24_*.cu")
-    )
-    assert all(note.dropped is None for note in notes)
+    files = {f"spmm/{path.stem}" for path in (root / "seeds" / "spmm").glob("nm24_*.cu")}
+    assert {seed.name for seed in seeds} == files - {"spmm/nm24_bf16"}
+    dropped = {note.name: note.dropped for note in notes if note.dropped is not None}
+    assert dropped == {"spmm/nm24_bf16": "dtypes: the code is written for bfloat16, the task asks for float16"}
     for seed in seeds:
         assert dict(seed.kernel.params) == {name: param.default for name, param in seed.kernel.header.params.items()}
     assert baseline_kernel(shipped).name == "gemm/dense_mma_pipelined"

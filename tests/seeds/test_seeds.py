@@ -16,7 +16,7 @@ from fitness.outcome import Gate, Outcome
 from fitness.task import Task
 from mutations.regions import regions
 
-SPMM = [path.stem for path in seeds.seed_paths("spmm/nm24_*")]
+SPMM = [path.stem for path in seeds.seed_paths("spmm/nm24_*") if path.stem != "nm24_bf16"]
 GEMM = [path.stem for path in seeds.seed_paths("gemm/dense_*")]
 TENSOR_CORE = ["spmm/nm24_dense_mma", "spmm/nm24_mma_sp", "spmm/nm24_mma_sp_fragment", "gemm/dense_mma_pipelined"]
 SHAPES = [{"M": 256, "K": 256, "N": 16}, {"M": 256, "K": 256, "N": 64}]

@@ -12,14 +12,17 @@ import pytest
 from evo.analysis.job import Asked, Result, analyse_all, collect
 from evo.analysis.tasks import write_tasks
 from evo.experiment import Experiment
+from evo.seeding import starting_seeds
 from fitness import gpu as gpus
 from fitness.analysis.floors import COLUMNS
 
 
-def results(path: Path, columns: tuple[int, ...] = COLUMNS, **arrays: Any) -> list[Result]:
+def results(
+    path: Path, columns: tuple[int, ...] = COLUMNS, dtype: str = "float16", gpu: str = "H200", **arrays: Any
+) -> list[Result]:
     np.savez(path, **arrays)
     batch = collect([path], ())
-    found = list(analyse_all(batch, Asked(gpus.load("H200"), "float16", columns), lambda *_: None))
+    found = list(analyse_all(batch, Asked(gpus.load(gpu), dtype, columns), lambda *_: None))
     return [result for result in found if isinstance(result, Result)]
 
 
@@ -90,3 +93,43 @@ def test_compressed_rows_are_no_seeds_where_they_are_far_larger(tmp_path: Path) 
         seeds[name] = Experiment.load(tmp_path / f"{name}.toml").checked_task.seeds
     assert seeds["half"] == ("spmm/bitmap_*",)
     assert "spmm/csr_*" in seeds["few"]
+
+
+def nm(n: int, m: int) -> Any:
+    ranks = np.argsort(np.argsort(np.random.default_rng(0).random((1024, 1024 // m, m)), axis=2), axis=2)
+    return (ranks < n).reshape(1024, 1024).astype(np.float32)
+
+
+def blocks(size: int, seed: int = 0) -> Any:
+    count = (1024 // size) ** 2
+    where = np.random.default_rng(seed).permutation(count) < count // 5
+    return np.kron(where.reshape(1024 // size, -1), np.ones((size, size), np.float32))
+
+
+@pytest.mark.parametrize(("dtype", "gpu"), [("float16", "A100"), ("bfloat16", "H200"), ("float32", "H200")])
+def test_every_task_has_seeds_that_are_written_for_it(tmp_path: Path, dtype: str, gpu: str) -> None:
+    """Such files ended a run before it began: every seed of 2:4 is for float16."""
+    arrays = {"nm24": nm(2, 4), "nm14": nm(1, 4), "half": random(0.5, 0), "tenth": random(0.1, 0)}
+    arrays |= {"few": random(0.004, 0), "blocks": blocks(32), "band": np.tri(1024, k=4) - np.tri(1024, k=-5)}
+    arrays |= {"rows": np.outer(np.arange(1024) % 3 == 0, np.ones(1024)).astype(np.float32)}
+    for columns in ((1,), COLUMNS):
+        folder = tmp_path / str(len(columns))
+        written, _ = write_tasks(results(tmp_path / "m.npz", columns, dtype, gpu, **arrays), folder)
+        assert len(written) > 5
+        for task in written:
+            asked = Experiment.load(task.path).checked_task
+            seeds, _ = starting_seeds(asked, arch=gpus.load(gpu).arch)
+            assert seeds
+    assert Experiment.load(folder / "nm24.toml").checked_task.seeds[0] == (
+        "spmm/nm_*" if dtype == "float32" else "spmm/nm24_*"
+    )
+
+
+def test_layers_that_differ_by_chance_alone_share_a_task(tmp_path: Path) -> None:
+    layers = {f"b{seed}": blocks(32, seed) for seed in range(4)}
+    layers |= {f"r{seed}": random(0.1, seed) for seed in range(4)}
+    found = results(tmp_path / "m.npz", **layers)
+    density = [result.analysis.density for result in found]
+    assert len(set(density)) > 4
+    written, _ = write_tasks(found, tmp_path / "tasks")
+    assert sorted(len(task.matrices) for task in written) == [4, 4]
