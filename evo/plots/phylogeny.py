@@ -63,6 +63,7 @@ class Phylogeny:
             self._draw_valid(figure, axes, x[~failed], y[~failed], self.twigs["speedup"][~failed])
         self._draw_path(axes, x, y)
         axes.set_yticks([])
+        axes.invert_yaxis()  # the first seed above, as reports and `evo lineage --tree` have it
         axes.spines["left"].set_visible(False)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         axes.margins(x=0.05, y=0.03)

@@ -194,7 +194,7 @@ def _plots(archive: Archive, run: RunRecord) -> list[dict[str, str]]:
             picture = series.KINDS[kind].make(archive, [run])
         except EvoError:  # no numbers for this kind: the section shows the others
             continue
-        about = series.KINDS[kind].about
+        about = series.KINDS[kind].about.partition(";")[0]  # what comes then is of several runs
         made.append({"about": about, "svg": Markup(_labelled(as_svg(picture), kind, about))})
     return made
 

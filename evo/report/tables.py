@@ -62,7 +62,8 @@ def shape_table(
 
 
 def _shape_cells(base: Timing, start: Timing | None, own: Timing) -> tuple[str, ...]:
-    interval = f"{base.low_us / own.high_us:.2f} to {base.high_us / own.low_us:.2f}"
+    low, high = base.low_us / own.high_us, base.high_us / own.low_us
+    interval = f"{low:.2f} to {high:.2f}" if low < high else "none"
     return (
         _time(base),
         _time(own),

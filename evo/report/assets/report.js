@@ -198,7 +198,7 @@
   const listed = (pairs) => {
     const list = element("dl");
     for (const [name, value] of pairs) {
-      if (value === null || value === undefined || value === "") continue;
+      if (value === null || value === undefined || value === "" || value.length === 0) continue;
       list.append(element("dt", name));
       const cell = element("dd");
       cell.append(...(Array.isArray(value) ? value : [document.createTextNode(String(value))]));

@@ -13,6 +13,7 @@ import pytest
 
 from benchmarks.archive_scale import synthetic
 from evo.archive import Archive
+from evo.cli.options import SHIPPED_ARCHIVES
 from evo.report.page import page
 from mutations.operator import Candidate, Plan
 from tests.evo import archives
@@ -160,3 +161,20 @@ def test_five_thousand_candidates_load_in_two_seconds(sound: Page, tmp_path: Pat
     sound.locator("#matches", has_text="1 of 5000").wait_for()
     sound.locator("#candidate-4000 a").click()
     sound.locator("#detail h3", has_text="#4000").wait_for()
+
+
+def test_tables_are_neither_cut_nor_squeezed(browser: Browser, tmp_path: Path) -> None:
+    """Of the shipped run, whose limiters are sentences: none is cut at the right, none stands in a column of words."""
+    with Archive.open(SHIPPED_ARCHIVES[1], readonly=True) as archive:
+        (tmp_path / "report.html").write_text(page(archive, archive.runs("nm24")[0]), encoding="utf-8")
+    opened = browser.new_page(viewport={"width": 1200, "height": 900})
+    opened.goto((tmp_path / "report.html").as_uri())
+    boxes = opened.locator("section .scroll").evaluate_all(
+        "boxes => boxes.map(box => [box.scrollWidth - box.clientWidth, box.getAttribute('aria-label')])"
+    )
+    assert [label for cut, label in boxes if cut > 0] == []
+    rows = opened.locator("section .scroll:not(.tall) tbody tr").evaluate_all(
+        "rows => rows.map(row => [row.offsetHeight, row.innerText])"
+    )
+    assert [text for height, text in rows if height > 160] == []
+    opened.close()
