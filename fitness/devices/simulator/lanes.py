@@ -72,6 +72,7 @@ class Context:
 
     Attributes:
         lanes: (n,) lane numbers. parent, where: the context it was split from and its places there.
+        drawn: what the group's values were gathered from at the split: the parent's values by their ids.
     """
 
     def __init__(
@@ -83,6 +84,8 @@ class Context:
         self._windows: dict[tuple[str, int, int], Value] = {}
         self._octets: dict[int, Context] = {}
         self._based: tuple[int, NDArray[np.int64]] | None = None
+        self.drawn: dict[int, Value] = {}
+        self._held: tuple[Value, ...] = ()  # so that no id in `drawn` passes to another value
         self._rows: dict[int, tuple[NDArray[Any], NDArray[Any]]] = {}
 
     def split(self, taken: NDArray[np.bool_]) -> tuple[Context, Context]:
@@ -98,6 +101,17 @@ class Context:
             if len(self._splits) < 64:
                 self._splits[key] = found
         return found
+
+    def draw(self, values: tuple[Value, ...]) -> tuple[Value, ...]:
+        """The parent's values for the lanes of this part of it."""
+        assert self.where is not None
+        self._held = found = gather(values, self.where)
+        self.drawn = {id(new): old for new, old in zip(found, values, strict=True) if new is not old}
+        return found
+
+    def forget(self) -> None:
+        """Where its values came from matters no more."""
+        self.drawn, self._held = {}, ()
 
     @cached_property
     def whole(self) -> bool:
@@ -332,10 +346,9 @@ def merge(groups: Sequence[tuple[Context, tuple[Value, ...]]]) -> tuple[Context,
     if len(groups) == 2 and first.parent is not None and first.parent is groups[1][0].parent:
         second = groups[1][0]
         if first.n + second.n == first.parent.n:
-            assert first.where is not None
-            assert second.where is not None
-            places: list[Any] = [first.where, second.where]
-            return first.parent, _joined([values for _, values in groups], places, first.parent.n)
+            return first.parent, _rejoined(groups[0], groups[1], first.parent.n)
+    for context, _ in groups:
+        context.forget()
     lanes = np.concatenate([context.lanes for context, _ in groups])
     order = np.argsort(lanes, kind="stable")
     chunk = first.chunk
@@ -348,18 +361,41 @@ def merge(groups: Sequence[tuple[Context, tuple[Value, ...]]]) -> tuple[Context,
     return context, _joined([values for _, values in groups], places, n)
 
 
-def _joined(values: Sequence[tuple[Value, ...]], places: Sequence[Any], n: int) -> tuple[Value, ...]:
+def _rejoined(
+    first: tuple[Context, tuple[Value, ...]], second: tuple[Context, tuple[Value, ...]], n: int
+) -> tuple[Value, ...]:
+    """Values of the parent of two parts; what neither part has changed is the parent's as it was."""
+    ours, theirs = first[0].drawn, second[0].drawn
+    places = (first[0].where, second[0].where)
     joined = []
-    for column in zip(*values, strict=True):
-        first = column[0]
-        if not any(isinstance(v, np.ndarray) for v in column) and all(_same(v, first) for v in column[1:]):
-            joined.append(first)
-            continue
-        out = np.empty(n, dtype=_dtype(column))
-        for value, place in zip(column, places, strict=True):
-            out[place] = value
-        joined.append(out)
+    for a, b in zip(first[1], second[1], strict=True):
+        source = ours.get(id(a))
+        if source is not None and theirs.get(id(b)) is source:
+            joined.append(source)
+        elif a is b and type(a) is not np.ndarray:
+            joined.append(a)
+        else:
+            joined.append(_column((a, b), places, n))
+    first[0].forget()
+    second[0].forget()
     return tuple(joined)
+
+
+def _joined(values: Sequence[tuple[Value, ...]], places: Sequence[Any], n: int) -> tuple[Value, ...]:
+    return tuple([_column(column, places, n) for column in zip(*values, strict=True)])
+
+
+def _column(column: tuple[Value, ...], places: Sequence[Any], n: int) -> Value:
+    """One register of several groups."""
+    first = column[0]
+    if not isinstance(first, np.ndarray) and all(
+        v is first or (not isinstance(v, np.ndarray) and _same(v, first)) for v in column[1:]
+    ):
+        return first
+    out = np.empty(n, dtype=_dtype(column))
+    for value, place in zip(column, places, strict=True):
+        out[place] = value
+    return out
 
 
 def _dtype(column: Sequence[Value]) -> np.dtype[Any]:
@@ -377,4 +413,4 @@ def _same(a: Value, b: Value) -> bool:
 
 def gather(values: tuple[Value, ...], where: NDArray[np.intp]) -> tuple[Value, ...]:
     """The values of some lanes of a group."""
-    return tuple([v.take(where) if isinstance(v, np.ndarray) else v for v in values])
+    return tuple([v.take(where) if type(v) is np.ndarray else v for v in values])

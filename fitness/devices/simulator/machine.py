@@ -123,10 +123,8 @@ class Machine:
         first, second = context.split(condition)
         if self.tally is not None:
             self.tally.diverged(int(np.intersect1d(first.warps, second.warps, assume_unique=True).size))
-        assert first.where is not None
-        assert second.where is not None
-        self._add(taken, first, gather(yes, first.where))
-        self._add(other, second, gather(no, second.where))
+        self._add(taken, first, first.draw(yes))
+        self._add(other, second, second.draw(no))
         return None
 
     def switch(self, context: Context, index: Value, ways: tuple[Any, ...], line: int) -> Any:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +23,8 @@ LANE = np.int64((1 << 22) - 1)
 _PATIENCE = 4  # epochs in a row
 
 
-class Read(NamedTuple):
+@dataclass
+class Read:
     """An access that is yet to be entered into the history (at first only reads are put off)."""
 
     context: Context
@@ -30,6 +33,15 @@ class Read(NamedTuple):
     site: Site
     stamps: Stamps
     epochs: Stamps
+
+    @cached_property
+    def extent(self) -> tuple[int, int]:
+        """First byte touched of each owner's memory, and the one after the last."""
+        return int(self.relative.min()), int(self.relative.max()) + self.bytes_each
+
+    def meets(self, other: Read) -> bool:
+        """Whether two accesses may touch the same bytes."""
+        return self.extent[0] < other.extent[1] and other.extent[0] < self.extent[1]
 
 
 class History:

@@ -147,7 +147,7 @@ class Races(Judge):
             history.log.append(access)
             if len(history.log) > _LOG_LIMIT:
                 self._enter_reads(history)
-        elif history.log:
+        elif any(read.meets(access) for read in history.log):  # else they cannot race with it
             self._enter_reads(history)
         if site.verb != "reads":
             self.quiet = False
