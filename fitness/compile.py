@@ -18,7 +18,7 @@ from typing import Literal
 
 from fitness.compiler import cache, diagnostics, nvcc, nvrtc, ptx
 from fitness.compiler.cubin import code_hash, module_bytes
-from fitness.compiler.includes import include_findings
+from fitness.compiler.includes import PRELUDES, include_findings
 from fitness.devices.device import Compiled, Entry
 from fitness.outcome import Finding, Gate
 
@@ -46,7 +46,7 @@ class CompileError:
 @functools.cache
 def preludes() -> Mapping[str, str]:
     """Our own headers that every candidate may include: file name -> text."""
-    return {name: _INCLUDE.joinpath(name).read_text(encoding="utf-8") for name in ("evo.cuh", "task.cuh", "wgmma.cuh")}
+    return {name: _INCLUDE.joinpath(name).read_text(encoding="utf-8") for name in PRELUDES}
 
 
 def compile_source(

@@ -11,12 +11,18 @@ from __future__ import annotations
 
 import bisect
 import re
+from importlib import resources
 
 from fitness.expressions import nearest
 from fitness.outcome import Finding, Gate
 
+PRELUDES = tuple(
+    sorted(file.name for file in resources.files("fitness").joinpath("include").iterdir() if file.name.endswith(".cuh"))
+)
+"""Our own headers, in `fitness/include`."""
+
 HEADERS = (
-    "evo.cuh", "task.cuh", "wgmma.cuh", "cuda_fp16.h", "cuda_bf16.h", "cuda_fp8.h", "mma.h", "cuda_pipeline.h",
+    *PRELUDES, "cuda_fp16.h", "cuda_bf16.h", "cuda_fp8.h", "mma.h", "cuda_pipeline.h",
     "cooperative_groups.h", "cooperative_groups/memcpy_async.h", "cooperative_groups/reduce.h",
     "cooperative_groups/scan.h", "cuda/barrier", "cuda/pipeline", "cuda/atomic", "cuda/ptx",
 )  # fmt: skip

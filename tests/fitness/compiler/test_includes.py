@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from fitness.compiler.includes import include_findings
+import fitness
+from fitness.compile import preludes
+from fitness.compiler.includes import PRELUDES, include_findings
 
 PASSWD = '"/etc/passwd"'
 
@@ -75,3 +79,9 @@ def test_line_is_the_source_line_behind_splices() -> None:
 def test_text_that_nvrtc_could_not_be_given_is_refused(character: str) -> None:
     (finding,) = include_findings(f"int a;\n{character}#include <vector>")
     assert (finding.kind, finding.line) == ("bad_source", 2)
+
+
+def test_what_lies_in_our_own_folder_can_be_included() -> None:
+    folder = Path(fitness.__file__).parent / "include"
+    assert set(PRELUDES) == {path.name for path in folder.iterdir()} == set(preludes())
+    assert include_findings("".join(f'#include "{name}"\n' for name in PRELUDES)) == ()
