@@ -13,6 +13,7 @@ from fitness.devices.simulator.counters import Op
 from fitness.devices.simulator.kinds import classify, make_op
 from fitness.devices.simulator.lanes import Chunk, Context
 from fitness.devices.simulator.merging import Group, mergeable
+from fitness.devices.simulator.places import Place
 from fitness.devices.simulator.ptx import Immediate, Instruction, Vector
 from fitness.devices.simulator.regions import Region
 from fitness.devices.simulator.sites import Site
@@ -79,6 +80,24 @@ class Counting:
             self.tally.atomic(site.index, "", offsets, lanes)
         else:
             self.tally.shared_access(site.index, offsets, lanes)
+
+    def shared_at(self, context: Context, place: Place, site: Site, start: int) -> bool:
+        """The same of lanes whose addresses have been looked at; `start`: where the window begins. False: it is not."""
+        if site.index in self._atomic:
+            return False
+        self.tally.shared_at(site.index, place, site.offset - start, context.lanes, self.lane_base)
+        return True
+
+    def global_at(self, context: Context, region: Region, place: Place, site: Site) -> bool:
+        """The same of a buffer."""
+        if site.index in self._atomic:
+            return False
+        if region.role in _BUFFERS:
+            write, offset = site.verb == "writes", site.offset - region.base
+            self.tally.global_at(
+                site.index, region.name, place, offset, site.bytes, context.lanes, self.lane_base, write=write
+            )
+        return True
 
     def global_(self, context: Context, region: Region, relative: NDArray[Any], site: Site, bytes_each: int) -> None:
         """Lanes touch a buffer at byte offsets."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fitness.devices.simulator.faults import Findings, Stop, finding
 from fitness.devices.simulator.lanes import Context, Value
-from fitness.devices.simulator.places import Places
+from fitness.devices.simulator.places import Place, Places
 from fitness.devices.simulator.regions import (
     LOCAL_WINDOW,
     SHARED_WINDOW,
@@ -46,6 +46,7 @@ class Memory(Reports):
         self.places = Places()
         self.races: Any = None
         self.clusters: Any = None
+        self.counting: Any = None  # the observer, where it is the only one
         #: While observers see a store: tells the lanes whose value differs from what memory holds before it.
         self.changes: Callable[[], NDArray[np.bool_]] | None = None
 
@@ -106,12 +107,19 @@ class Memory(Reports):
         if name not in self.windows:
             self._touch_region(context, address, site)
             return
+        if name == "shared" and self.counting is not None and isinstance(address, np.ndarray):
+            window, place = self.windows[name], self.places.of(address, context)
+            inside = place.fits(site.offset, site.bytes, site.mask, window.start, window.start + window.size)
+            if inside and self.counting.shared_at(context, place, site, window.start):
+                return
         relative, _, _ = self._window_place(context, address, site, self.windows[name])
         if relative is not None:
             for observer in self.observers:
                 observer.shared(context, spread(relative, context), site, site.bytes)
 
     def _touch_region(self, context: Context, address: Value, site: Site) -> None:
+        if self._counted(context, address, site) is not None:
+            return
         found = self.locate(context, address, site)
         if found is None:
             self._touch_parts(context, address, site)
@@ -121,6 +129,21 @@ class Memory(Reports):
             self.check_writable(context, region, relative, site)
         for observer in self.observers:
             observer.global_(context, region, spread(relative, context), site, site.bytes)
+
+    def _counted(self, context: Context, address: Value, site: Site) -> Place | None:
+        """Count an access to one buffer, where counting is all that is asked for and nothing is odd; its addresses."""
+        if self.counting is None or not isinstance(address, np.ndarray):
+            return None
+        place = self.places.of(address, context)
+        region = site.region
+        if region is None or not region.base <= place.low + site.offset < region.end:
+            region = self.find(place.low + site.offset)
+        if region is None or (site.verb != "reads" and not region.writable):
+            return None
+        if not place.fits(site.offset, site.bytes, site.mask, region.base, region.end):
+            return None
+        site.remember(region)
+        return place if self.counting.global_at(context, region, place, site) else None
 
     def _touch_parts(self, context: Context, address: Array, site: Site) -> None:
         for part, where in self.parts(context, address, site):
@@ -225,6 +248,10 @@ class Memory(Reports):
         quick = self._quick(context, address, site)
         if quick is not None:
             return self._fetch(quick[0].views, quick[0].shadow, quick[1], site, site.offset >> site.shift)
+        place = self._counted(context, address, site)
+        if place is not None and site.region is not None:
+            index = place.in_region(site.region, site.shift)
+            return self._fetch(site.region.views, site.region.shadow, index, site, site.offset >> site.shift)
         found = self.locate(context, address, site)
         if found is None:
             return self._load_parts(context, address, site)
@@ -232,7 +259,7 @@ class Memory(Reports):
         for observer in self.observers:
             observer.global_(context, region, spread(relative, context), site, site.bytes)
         if isinstance(relative, np.ndarray):
-            index: Any = (relative >> site.shift_u).view(np.int64)
+            index = (relative >> site.shift_u).view(np.int64)
         else:
             index = relative >> site.shift
         return self._fetch(region.views, region.shadow, index, site)

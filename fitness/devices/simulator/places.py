@@ -20,15 +20,19 @@ _KEPT = 48
 
 
 class Place:
-    """One address array: smallest and largest address, the low bits any address has, and indices by base and shift."""
+    """One address array: smallest and largest address, the low bits any address has, and indices by base and shift.
 
-    __slots__ = ("address", "bits", "context", "high", "indices", "low")
+    `patterns`: what accesses at it cost (tally.py), by their size and place within 128 bytes.
+    """
+
+    __slots__ = ("address", "bits", "context", "high", "indices", "low", "patterns")
 
     def __init__(self, address: Array, context: Context) -> None:
         self.address, self.context = address, context
         self.low, self.high = int(np.minimum.reduce(address)), int(np.maximum.reduce(address))
         self.bits = int(np.bitwise_or.reduce(address)) & 15
         self.indices: dict[tuple[int, int], Indices] = {}
+        self.patterns: dict[tuple[str, int, int], Any] = {}
 
     def fits(self, offset: int, size: int, mask: int, start: int, end: int) -> bool:
         """Whether accesses of `size` bytes at a constant offset are aligned and within [start, end), and base too."""

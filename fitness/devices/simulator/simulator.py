@@ -323,6 +323,7 @@ class _Run:
                 static=_static(self.program.compiled.ptx, launch.entry, kernel.track, kept),
             )
             memory.observers.append(counting)
+            memory.counting = counting if len(memory.observers) == 1 else None
         return _Services(
             Copies(memory, deferred=deferred),
             Atomics(memory),

@@ -12,7 +12,15 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fitness.devices.simulator.coalescing import Addresses, Backlog, Lanes, Pattern, PatternCache, longest_runs
+from fitness.devices.simulator.coalescing import (
+    LINE_BYTES,
+    Addresses,
+    Backlog,
+    Lanes,
+    Pattern,
+    PatternCache,
+    longest_runs,
+)
 from fitness.devices.simulator.counters import (
     REUSE_BUCKETS,
     SECTOR_BYTES,
@@ -25,6 +33,7 @@ from fitness.devices.simulator.counters import (
     SiteCounters,
 )
 from fitness.devices.simulator.merging import Group, merged_code
+from fitness.devices.simulator.places import Place
 
 _LOG_LIMIT = 8 * TRACE_LIMIT
 _WORD_BYTES = 4
@@ -35,7 +44,7 @@ _MISSES = 4
 class _Site:
     """Running totals and remembered patterns of one static memory instruction."""
 
-    __slots__ = ("backlog", "buffer", "bytes_per_lane", "cached_l1", "counts", "kind", "line", "patterns")
+    __slots__ = ("backlog", "buffer", "bytes_per_lane", "cached_l1", "counts", "kind", "last", "line", "patterns")
 
     def __init__(self, kind: str, line: int, bytes_per_lane: int, cached_l1: bool, warps_per_block: int) -> None:
         self.kind, self.line, self.bytes_per_lane, self.cached_l1 = kind, line, bytes_per_lane, cached_l1
@@ -43,6 +52,7 @@ class _Site:
         self.counts = np.zeros(7)  # requests, lanes, sectors, wavefronts, ideal sectors, ideal wavefronts, serial
         self.patterns = PatternCache(warps_per_block)
         self.backlog = Backlog()
+        self.last: Pattern | None = None  # of the last access, where it was looked for
 
     def add(self, pattern: Pattern, lanes: int, serial: float = 0.0) -> None:
         self.counts += (
@@ -60,8 +70,10 @@ class _Site:
         known = self.patterns
         if known.misses > max(_MISSES, known.hits):
             pattern = self.backlog.add(offsets, lanes, bytes_per_lane)
+            self.last = None
         else:
             pattern, _, _ = known.find(offsets, lanes, bytes_per_lane, shared=True)
+            self.last = pattern
         if pattern is not None:
             self.add(pattern, 0)
         self.counts[1] += offsets.size
@@ -197,13 +209,37 @@ class Tally:
         if offsets.size:
             self._global(site, buffer, offsets, lanes, write, bytes_per_lane, 0.0)
 
+    def global_at(
+        self, site: int, buffer: str, place: Place, offset: int, size: int, lanes: Lanes, first: int, *, write: bool
+    ) -> None:
+        """`global_access` of `size` bytes at addresses plus an offset; `lanes` are numbered from `first` on."""
+        record = self._sites[site]
+        low = place.low + offset
+        key = ("global", size, low % LINE_BYTES)
+        known = place.patterns.get(key)
+        if known is None:
+            offsets = (place.address + np.uint64(offset % (1 << 64))).view(np.int64)
+            pattern, _, block = record.patterns.find(offsets, lanes + first, size, shared=False)
+            known = place.patterns[key] = (pattern, block)
+        else:
+            record.patterns.hits += 1
+        record.buffer = buffer
+        self._touch(record, known[0], low // LINE_BYTES * LINE_BYTES, known[1], lanes.size, write, 0.0)
+
     def _global(
         self, site: int, buffer: str, offsets: Addresses, lanes: Lanes, write: bool, size: int, serial: float
     ) -> None:
         record = self._sites[site]
         record.buffer = buffer
         pattern, base, block = record.patterns.find(offsets, lanes, size or record.bytes_per_lane, shared=False)
-        record.add(pattern, offsets.size, serial)
+        self._touch(record, pattern, base, block, offsets.size, write, serial)
+
+    def _touch(
+        self, record: _Site, pattern: Pattern, base: int, block: int, lanes: int, write: bool, serial: float
+    ) -> None:
+        """Count an access of a known pattern to the site's buffer, and note the sectors."""
+        record.add(pattern, lanes, serial)
+        buffer = record.buffer
         target = self._buffers[buffer]
         blocks, sectors = pattern.unique_block + block, pattern.unique + base // SECTOR_BYTES
         if write:
@@ -233,6 +269,25 @@ class Tally:
                 self._apart.add(group)
                 size = record.bytes_per_lane
         record.shared(offsets, lanes, size)
+
+    def shared_at(self, site: int, place: Place, offset: int, lanes: Lanes, first: int) -> None:
+        """`shared_access` at an address array less a constant offset; `lanes` are numbered from `first` on."""
+        record = self._sites[site]
+        size, group = record.bytes_per_lane, self._group.get(site)
+        if group is not None and group not in self._apart:
+            if site != group[0]:
+                return  # counted with the first
+            size *= len(group)
+        key = ("shared", size, offset % LINE_BYTES)
+        pattern = place.patterns.get(key)
+        if pattern is None or (group is not None and (place.bits | offset) & (size - 1)):
+            offsets = place.address.astype(np.int64) + offset
+            self.shared_access(site, offsets, lanes + first)
+            if group is None or group not in self._apart:
+                place.patterns[key] = record.last
+            return
+        record.patterns.hits += 1
+        record.add(pattern, lanes.size)
 
     def atomic(self, site: int, buffer: str, offsets: Addresses, lanes: Lanes) -> None:
         """Lanes perform an atomic or reduction on global memory, or on shared memory where `buffer` is ""."""
