@@ -156,17 +156,14 @@ def _remote() -> Iterator[Case]:
     from tests.fitness.simulator import test_remote
     from tests.fitness.simulator.engine import floats, launch
 
-    for form, store in test_remote.STORES.items():
-        text = test_remote.EXCHANGE.replace("STORE", store).replace("WAIT", test_remote.WAIT)
-        started = launch("exchange", 4, 32, "x", "y", cluster=2)
-        x = floats(512)
-        yield Case(
-            f"st.async {form}", text.replace("END", test_remote.END), started, {"x": x}, {"y": np.zeros(512, "f4")}
-        )
+    for form in test_remote.STORES:
+        started = launch(form, 4, 32, "x", "y", cluster=2)
+        yield Case(f"st.async {form}", test_remote.SOURCE, started, {"x": floats(512)}, {"y": np.zeros(512, "f4")})
     for operation, dtype in test_remote.REDUCTIONS:
-        x, start, text = test_remote.reduction(operation, dtype)
-        started = launch("reduce", 4, 64, "x", "start", "y", cluster=2)
-        yield Case(f"red.async {operation} {dtype}", text, started, {"x": x, "start": start}, {"y": np.zeros(8, dtype)})
+        x, start = test_remote.operands(operation, dtype)
+        started = launch(f"{operation}_{dtype}", 4, 64, "x", "start", "y", cluster=2)
+        given = {"x": x, "start": start}
+        yield Case(f"red.async {operation} {dtype}", test_remote.SUMS, started, given, {"y": np.zeros(8, dtype)})
 
 
 def _reductions() -> Iterator[Case]:

@@ -10,13 +10,15 @@ import pytest
 from fitness.devices.device import Execution
 from tests.fitness.simulator.engine import Array, clean, floats, kinds, launch, run
 
-# Every block of a cluster of two stores its row into the other's tile, as cuda::ptx spells it.
-EXCHANGE = """
+HEAD = """
 #include <cuda/ptx>
 #include <cooperative_groups.h>
 namespace cg = cooperative_groups;
 namespace ptx = cuda::ptx;
-extern "C" __global__ void exchange(const float* x, float* y) {
+"""
+# Every block of a cluster of two stores its row into the other's tile, as cuda::ptx spells it.
+EXCHANGE = """
+extern "C" __global__ void NAME(const float* x, float* y) {
   __shared__ alignas(16) float tile[128];
   __shared__ alignas(8) cuda::std::uint64_t bar;
   auto cluster = cg::this_cluster();
@@ -32,11 +34,10 @@ extern "C" __global__ void exchange(const float* x, float* y) {
   STORE
   WAIT
   for (int i = threadIdx.x; i < 128; i += blockDim.x) y[128 * blockIdx.x + i] = tile[i];
-  END
+  cluster.sync();
 }
 """
 WAIT = "while (!ptx::mbarrier_try_wait_parity(&bar, 0)) {}"
-END = "cluster.sync();"
 STORES = {
     "one": "for (int i = threadIdx.x; i < 128; i += blockDim.x) ptx::st_async(to + i, x[128 * blockIdx.x + i], at);",
     "two": """for (int i = threadIdx.x; i < 64; i += blockDim.x) {
@@ -50,63 +51,72 @@ STORES = {
 }
 
 
-def exchange(store: str, wait: str = WAIT, end: str = END, **checks: Any) -> tuple[Execution, Array, Array]:
+EXCHANGES = {
+    **{form: (store, WAIT) for form, store in STORES.items()},
+    "missing_wait": (STORES["one"], "__syncthreads();"),
+    "too_few": (STORES["one"].replace("i < 128", "i < 96"), WAIT),
+    "own_mbarrier": (STORES["one"].replace(", at)", ", &bar)"), WAIT),
+    "one_place": (STORES["one"].replace("to + i", "to + i / 2"), WAIT),
+    "beyond": (STORES["one"].replace("to + i", "to + i + 4096"), WAIT),
+    "misaligned": (STORES["four"].replace("to + 4 * i", "to + 2 * i"), WAIT),
+}
+"""Name -> how it stores and waits. All in one source: the headers take a second to compile."""
+SOURCE = HEAD + "".join(
+    EXCHANGE.replace("NAME", name).replace("STORE", store).replace("WAIT", wait)
+    for name, (store, wait) in EXCHANGES.items()
+)
+
+
+def exchange(name: str, **checks: Any) -> tuple[Execution, Array, Array]:
     x = floats(4 * 128)
-    source = EXCHANGE.replace("STORE", store).replace("WAIT", wait).replace("END", end)
-    execution = run(
-        source, launch("exchange", 4, 32, "x", "y", cluster=2), {"x": x}, {"y": np.zeros(512, "f4")}, **checks
-    )
+    execution = run(SOURCE, launch(name, 4, 32, "x", "y", cluster=2), {"x": x}, {"y": np.zeros(512, "f4")}, **checks)
     return execution, execution.outputs["y"], x.reshape(2, 2, 128)[:, ::-1].ravel()
 
 
 @pytest.mark.parametrize("form", STORES)
 def test_stores_arrive_in_the_other_block(form: str) -> None:
-    execution, got, want = exchange(STORES[form])
+    execution, got, want = exchange(form)
     clean(execution)
     np.testing.assert_array_equal(got, want)
 
 
 def test_without_checks_the_result_is_the_same() -> None:
-    execution, got, want = exchange(STORES["four"], races=False, uninitialised=False, counters=True)
+    execution, got, want = exchange("four", races=False, uninitialised=False, counters=True)
     clean(execution)
     np.testing.assert_array_equal(got, want)
     assert execution.counters
 
 
 def test_a_missing_wait_is_found() -> None:
-    execution, *_ = exchange(STORES["one"], wait="__syncthreads();")
+    execution, *_ = exchange("missing_wait")
     assert {"race", "uninitialised"} <= kinds(execution)
 
 
 def test_too_few_bytes_are_a_deadlock() -> None:
-    execution, *_ = exchange(STORES["one"].replace("i < 128", "i < 96"))
+    execution, *_ = exchange("too_few")
     assert kinds(execution) == {"deadlock"}
     assert "128 bytes are missing" in execution.findings[0].message
 
 
 def test_destination_and_mbarrier_lie_in_one_block() -> None:
-    execution, *_ = exchange(STORES["one"].replace(", at)", ", &bar)"))
+    execution, *_ = exchange("own_mbarrier")
     assert kinds(execution) == {"mbarrier"}
     assert "mbarrier of another" in execution.findings[0].message
 
 
 def test_lanes_that_store_to_one_place_race() -> None:
-    execution, *_ = exchange(STORES["one"].replace("to + i", "to + i / 2"))
+    execution, *_ = exchange("one_place")
     assert "race" in kinds(execution)
 
 
 def test_out_of_bounds_and_misaligned() -> None:
-    assert kinds(exchange(STORES["one"].replace("to + i", "to + i + 4096"))[0]) == {"out_of_bounds"}
-    assert kinds(exchange(STORES["four"].replace("to + 4 * i", "to + 2 * i"))[0]) == {"misaligned"}
+    assert kinds(exchange("beyond")[0]) == {"out_of_bounds"}
+    assert kinds(exchange("misaligned")[0]) == {"misaligned"}
 
 
 REDUCE = """
-#include <cuda/ptx>
-#include <cooperative_groups.h>
-namespace cg = cooperative_groups;
-namespace ptx = cuda::ptx;
 // Both blocks of a cluster reduce their numbers into four cells of block 0; the cells begin as given.
-extern "C" __global__ void reduce(const TYPE* x, const TYPE* start, TYPE* y) {
+extern "C" __global__ void NAME(const TYPE* x, const TYPE* start, TYPE* y) {
   __shared__ TYPE cells[4];
   __shared__ alignas(8) cuda::std::uint64_t bar;
   auto cluster = cg::this_cluster();
@@ -141,21 +151,30 @@ REDUCTIONS = [
 ]  # fmt: skip
 
 
-def reduction(operation: str, dtype: str, wait: str = WAIT) -> tuple[Array, Array, str]:
-    """Numbers, first values of the cells, and the kernel."""
-    kind = {"u4": "unsigned", "i4": "int", "u8": "cuda::std::uint64_t"}[dtype]
+KINDS = {"u4": "unsigned", "i4": "int", "u8": "cuda::std::uint64_t"}
+SUMS = HEAD + "".join(
+    REDUCE.replace("NAME", f"{operation}_{dtype}{'' if wait else '_at_once'}")
+    .replace("TYPE", KINDS[dtype])
+    .replace("OP", operation)
+    .replace("WAIT", wait)
+    for operation, dtype, wait in (*((*each, WAIT) for each in REDUCTIONS), ("add", "u4", ""))
+)
+"""A kernel for each, and one that does not wait."""
+
+
+def operands(operation: str, dtype: str) -> tuple[Array, Array]:
+    """Numbers, and first values of the cells."""
     random = np.random.default_rng(len(operation))
     x = random.integers(-(1 << 31), 1 << 31, 256).astype(dtype)
     if operation in ("inc", "dec"):
         x = np.full(256, 37, dtype)  # any order gives the same with one limit
-    start = random.integers(0, 60, 4).astype(dtype)
-    return x, start, REDUCE.replace("TYPE", kind).replace("OP", operation).replace("WAIT", wait)
+    return x, random.integers(0, 60, 4).astype(dtype)
 
 
-def reductions(operation: str, dtype: str, wait: str = WAIT) -> tuple[Execution, list[int]]:
-    x, start, source = reduction(operation, dtype, wait)
-    launched = launch("reduce", 4, 64, "x", "start", "y", cluster=2)
-    execution = run(source, launched, {"x": x, "start": start}, {"y": np.zeros(8, dtype)})
+def reductions(operation: str, dtype: str, suffix: str = "") -> tuple[Execution, list[int]]:
+    x, start = operands(operation, dtype)
+    launched = launch(f"{operation}_{dtype}{suffix}", 4, 64, "x", "start", "y", cluster=2)
+    execution = run(SUMS, launched, {"x": x, "start": start}, {"y": np.zeros(8, dtype)})
     bits = 8 * np.dtype(dtype).itemsize
     want = []
     for pair in x.reshape(2, 128):
@@ -176,5 +195,5 @@ def test_reductions(operation: str, dtype: str) -> None:
 
 
 def test_reading_a_sum_before_its_phase_is_a_race() -> None:
-    execution, _ = reductions("add", "u4", wait="")
+    execution, _ = reductions("add", "u4", "_at_once")
     assert "race" in kinds(execution)
