@@ -12,6 +12,7 @@ from sqlite_utils import Database
 
 from evo.archive.schema import APPLICATION_ID, VERSION, migrations
 from evo.errors import ArchiveError
+from evo.writing import why
 
 BUSY_S = 30.0
 """How long a writer waits for another run's transaction (they take milliseconds)."""
@@ -55,7 +56,7 @@ def guarded(path: Path | str) -> Iterator[None]:
         raise ArchiveError(f"archive {path}: {error}", "move it away and start a new one, or report this") from error
     except OSError as error:
         raise ArchiveError(
-            f"archive {path} cannot be used ({error.strerror or error})", "give a writable place with --archive"
+            f"archive {path} cannot be used ({why(error)})", "give a writable place with --archive"
         ) from error
 
 

@@ -5,24 +5,15 @@ from __future__ import annotations
 import csv
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from json.encoder import encode_basestring
 from pathlib import Path
 from typing import Any
 
 from evo.archive import Archive
-from evo.archive.keeping import EXPORTED, EXPORTED_JSON, rows_of, sources_of
+from evo.archive.exported import EXPORTED, columns_of, json_lines, rows_of, sources_of
 from evo.errors import ArchiveError
 from evo.writing import whole
 
 _BATCH = 1000
-_ENCODED: dict[type, Callable[[Any], str]] = {
-    str: encode_basestring,
-    int: int.__repr__,
-    float: float.__repr__,
-    bytes: lambda value: encode_basestring(repr(value)),  # no column of ours
-    type(None): lambda _: "null",
-}
-"""How a value of the archive reads in JSON."""
 
 
 def export_tables(archive: Archive, run_ids: list[str], out: Path, kind: str, *, with_sources: bool) -> dict[str, int]:
@@ -44,7 +35,7 @@ def export_tables(archive: Archive, run_ids: list[str], out: Path, kind: str, *,
     """
     out.mkdir(parents=True, exist_ok=True)
     write = _write_jsonl if kind == "jsonl" else _write_csv
-    counts = {table: write(out / f"{table}.{kind}", rows_of(archive, table, run_ids)) for table in EXPORTED}
+    counts = {table: write(archive, table, run_ids, out / f"{table}.{kind}") for table in EXPORTED}
     if with_sources:
         folder = out / "sources"
         folder.mkdir(exist_ok=True)
@@ -58,29 +49,16 @@ def export_tables(archive: Archive, run_ids: list[str], out: Path, kind: str, *,
     return counts
 
 
-def _write_jsonl(path: Path, rows: Iterator[tuple[Any, ...]]) -> int:
-    """One object a line. What is JSON already is put in as it is: to parse it would take most of the time."""
-    names = next(rows)
-    line = "{" + ", ".join(f"{encode_basestring(name)}: %s" for name in names) + "}\n"
-    ready = [name in EXPORTED_JSON for name in names]
+def _write_jsonl(archive: Archive, table: str, run_ids: list[str], path: Path) -> int:
     with whole(path) as unfinished, unfinished.open("w", encoding="utf-8") as file:
-        return _write(file.writelines, (line % _values(row, ready) for row in rows))
+        return _write(file.writelines, json_lines(archive, table, run_ids))
 
 
-def _values(row: tuple[Any, ...], ready: list[bool]) -> tuple[str, ...]:
-    return tuple(
-        [
-            value if is_json and value is not None else _ENCODED[type(value)](value)
-            for value, is_json in zip(row, ready, strict=True)
-        ]
-    )
-
-
-def _write_csv(path: Path, rows: Iterator[tuple[Any, ...]]) -> int:
+def _write_csv(archive: Archive, table: str, run_ids: list[str], path: Path) -> int:
     with whole(path) as unfinished, unfinished.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(next(rows))
-        return _write(writer.writerows, rows)
+        writer.writerow(columns_of(archive, table))
+        return _write(writer.writerows, rows_of(archive, table, run_ids))
 
 
 def _write(write: Callable[[Iterable[Any]], object], rows: Iterator[Any]) -> int:

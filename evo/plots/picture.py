@@ -178,8 +178,8 @@ def factor_axis(axis: Any, low: float, high: float) -> None:
     from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
     octaves = high / low
-    if octaves < 1.35:
-        step = next(s for s in (0.01, 0.02, 0.05, 0.1) if (high - low) / s <= 6)
+    if octaves < 2.2:
+        step = next(s for s in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5) if (high - low) / s <= 6 or s == 0.5)
         first = int(low / step) + 1
         axis.set_major_locator(FixedLocator([round(step * k, 4) for k in range(first, first + 8) if step * k <= high]))
     elif octaves < 8:
