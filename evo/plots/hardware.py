@@ -89,7 +89,7 @@ class Roofline:
         axes.plot([low, ridge, high], roof, color="black", linewidth=1.0)
         axes.annotate(f"{self.peak_tflops:,.0f} TFLOP/s", (high, self.peak_tflops), (-1, 2), fontsize=6,
                       textcoords="offset points", ha="right")  # fmt: skip
-        axes.annotate(f"{self.bandwidth_gb_per_s / 1e3:.1f} TB/s", (low, roof[0]), (2, 10), fontsize=6,
+        axes.annotate(f"{self.bandwidth_gb_per_s / 1e3:.1f} TB/s", (low, roof[0]), (2, 15), fontsize=6,
                       textcoords="offset points", rotation=0)  # fmt: skip
         return low, high
 

@@ -3,23 +3,61 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from evo.plots.picture import COLOURS, DASHES, FLOOR, HATCHES, MARKERS, Table, axes_of, decimal, legend_below
+from evo.plots.picture import (
+    BLUE,
+    COLOURS,
+    DASHES,
+    FLOOR,
+    GREEN,
+    GREY,
+    HATCHES,
+    ORANGE,
+    PURPLE,
+    SKY,
+    VERMILION,
+    Table,
+    axes_of,
+    decimal,
+    legend_below,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+class _Look(NamedTuple):
+    """How a line is drawn."""
+
+    colour: str
+    dash: Any
+    marker: str
+    width: float
+
+
+_FLOOR_DASH = (0, (6, 2, 1, 2))
+_LOOKS = {  # what a plot is about looks the same in all of them
+    "best": _Look(BLUE, "-", "o", 1.5),
+    "best seed": _Look(VERMILION, DASHES[1], "s", 1.2),
+    FLOOR: _Look("black", _FLOOR_DASH, "", 0.8),
+}
+_BASELINES = (
+    _Look(GREEN, "-", "^", 1.0), _Look(PURPLE, DASHES[2], "D", 1.0), _Look(ORANGE, DASHES[4], "v", 1.0),
+    _Look(SKY, DASHES[5], "P", 1.0), _Look(GREY, "-", "X", 1.0), _Look(GREEN, DASHES[2], "<", 1.0),
+)  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Bar:
-    """One speedup with its interval low..high (equal to it on the modelled clock)."""
+    """One speedup with its interval low..high (equal to it on the modelled clock), and what the floor allows."""
 
     speedup: float
     low: float
     high: float
+    at_floor: float
 
 
 @dataclass(frozen=True)
@@ -30,14 +68,12 @@ class ShapeBars:
         title, clock: as elsewhere.
         shapes: labels of the shapes.
         series: label ("best over gemm/dense_mma") -> one bar per shape.
-        floors: per shape, the speedup over the first baseline that the roofline floor allows.
     """
 
     title: str
     clock: str
     shapes: tuple[str, ...]
     series: tuple[tuple[str, tuple[Bar, ...]], ...]
-    floors: tuple[float, ...] = ()
 
     @property
     def height_in(self) -> float:
@@ -62,9 +98,8 @@ class ShapeBars:
                 for place, bar in zip(x, bars, strict=True):
                     where = (float(place), bar.high)
                     axes.annotate(f"{bar.speedup:.2f}", where, (0, 1.5), textcoords="offset points", **look)
-        if self.floors:
-            axes.hlines(self.floors, places - 0.44, places + 0.44, color="black", linewidth=0.9,
-                        linestyle=(0, (6, 2, 1, 2)), label=FLOOR)  # fmt: skip
+            axes.hlines([bar.at_floor for bar in bars], x - width / 2, x + width / 2, color="black", linewidth=0.9,
+                        label="" if index else FLOOR)  # fmt: skip
         axes.axhline(1.0, color="black", linewidth=0.6, zorder=0.6)
         crowded = len(self.shapes) > 4
         axes.set_xticks(places, self.shapes, rotation=30 if crowded else 0, ha="right" if crowded else "center")
@@ -72,14 +107,13 @@ class ShapeBars:
         legend_below(figure, axes, columns=1)
 
     def table(self) -> Table:
-        """A row per bar, then the floors."""
-        rows: list[tuple[object, ...]] = [
-            (label, shape, bar.speedup, bar.low, bar.high)
+        """A row per bar."""
+        rows = tuple(
+            (label, shape, bar.speedup, bar.low, bar.high, bar.at_floor)
             for label, bars in self.series
             for shape, bar in zip(self.shapes, bars, strict=True)
-        ]
-        rows += [(FLOOR, shape, value, None, None) for shape, value in zip(self.shapes, self.floors, strict=False)]
-        return Table(("series", "shape", "speedup", "low", "high"), tuple(rows))
+        )
+        return Table(("series", "shape", "speedup", "low", "high", "at_floor"), rows)
 
 
 @dataclass(frozen=True)
@@ -110,15 +144,15 @@ class Sweep:
         xs = sorted({point[0] for _, points in self.series for point in points})
         if self.over != "density":
             axes.set_xscale("log", base=2)
-        for index, (label, points) in enumerate(self.series):
+        others = (label for label, _ in self.series if label not in _LOOKS)
+        looks = _LOOKS | {label: _BASELINES[index % len(_BASELINES)] for index, label in enumerate(others)}
+        for label, points in self.series:
             x, y, low, high = zip(*points, strict=True)
-            floor = label == FLOOR
-            colour = "black" if floor else COLOURS[index % (len(COLOURS) - 1)]
-            axes.plot(x, y, color=colour, linewidth=0.8 if floor else 1.2, label=label,
-                      linestyle=(0, (6, 2, 1, 2)) if floor else DASHES[index % 3],
-                      marker="" if floor else MARKERS[index % len(MARKERS)], markersize=3)  # fmt: skip
+            look = looks[label]
+            axes.plot(x, y, color=look.colour, linewidth=look.width, linestyle=look.dash, marker=look.marker,
+                      markersize=3, label=label)  # fmt: skip
             if low != high:
-                axes.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
+                axes.fill_between(x, low, high, color=look.colour, alpha=0.2, linewidth=0)
         if len(xs) <= 9:
             axes.set_xticks(xs)
         axes.xaxis.set_major_formatter(FuncFormatter(decimal))

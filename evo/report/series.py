@@ -135,9 +135,8 @@ def shape_bars(archive: Archive, runs: Sequence[RunRecord]) -> ShapeBars:
     seed = _best_seed(archive, run)
     if seed is not None:
         series.append((f"best seed over {baselines[0][0]}", _bars(baselines[0][1], _timings(archive, run, seed))))
-    floors = tuple(timing.time_us / timing.floor_us for timing in baselines[0][1])
     shapes = tuple(_short_shape(run, t.shape) for t in best)
-    return ShapeBars(title_of(run), run.clock, shapes, tuple(series), floors)
+    return ShapeBars(title_of(run), run.clock, shapes, tuple(series))
 
 
 def sweep(archive: Archive, runs: Sequence[RunRecord]) -> Sweep:
@@ -307,7 +306,7 @@ def _timings(archive: Archive, run: RunRecord, n: int) -> tuple[Timing, ...]:
 def _bars(reference: Sequence[Timing], timings: Sequence[Timing]) -> tuple[Bar, ...]:
     """Speedups per shape; the interval from the bounds of both times."""
     return tuple(
-        Bar(ratio, base.low_us / own.high_us, base.high_us / own.low_us)
+        Bar(ratio, base.low_us / own.high_us, base.high_us / own.low_us, base.time_us / base.floor_us)
         for ratio, base, own in zip(merit.ratios(reference, timings), reference, timings, strict=True)
     )
 
