@@ -22,6 +22,7 @@ from fitness.patterns import FilePattern, PatternError
 
 MOST_COLUMNS: Final = 512
 """Larger N are left to the user: they take the simulator minutes for each candidate."""
+MINUTES: Final = 10
 _SHAPES: Final = 3
 _FAR_LARGER: Final = 2.0
 _FULL: Final = 0.98  # share of the slots of an N:M pattern from which the generator stands for the matrix
@@ -121,7 +122,7 @@ def _experiment(result: Result, name: str) -> dict[str, Any]:
         "device": {"kind": "auto", "gpu": found.gpu},
         "search": {"generations": 8, "children": 16, "islands": 2},
         "operators": {"tune": 2, "rewrite": 1, "splice": 1},
-        "budget": {"evaluations": 200, "minutes": 10},
+        "budget": {"minutes": MINUTES},  # shared where several run: evaluations would go to the first of them
     }
     experiment["task"]["seeds"] = _seeds(found, op, lambda glob: _serve(glob, experiment))
     return experiment

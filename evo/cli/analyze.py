@@ -65,7 +65,7 @@ def analyze(
 
     from evo.analysis.data import as_data
     from evo.analysis.job import Asked, Refused, Result, analyse_all, collect
-    from evo.analysis.tasks import write_tasks
+    from evo.analysis.tasks import MINUTES, write_tasks
     from fitness import gpu as gpus
     from fitness.analysis.floors import COLUMNS
 
@@ -96,7 +96,8 @@ def analyze(
             click.echo(plain(f"task       {done.path}: {_titles(done.matrices)}"))
         if written and task_out:
             click.echo(f"next: evo run {written[0].path} --dry-run    (seeds, baseline and headroom; spends nothing)")
-            click.echo(f"      evo run {task_out}/*.toml")
+            each = "" if len(written) == 1 else f" for all {len(written)}"
+            click.echo(f"      evo run {task_out}/*.toml    ({MINUTES} minutes{each}; more: --set budget.minutes=60)")
     for item in refused:
         click.echo(plain(f"evo: {item.reason}"), err=True)
     ctx.exit(1 if refused else 0)

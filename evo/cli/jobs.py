@@ -92,17 +92,18 @@ def _runs(jobs: Sequence[Job], options: Options, console: Console) -> tuple[list
     code = 0
     shared = Shared([job.experiment.name for job in jobs])
     course = _course(jobs, options, shared, console)
-    budget = course[0].job.experiment.budget if len(jobs) > 1 else None
-    for step in course:
-        job = step.job if budget is None else _with_budget(step.job, budget)
+    by_itself = len(jobs) == 1 or course[0].resume is True
+    pool = None if by_itself else course[0].job.experiment.budget
+    for place, step in enumerate(course):
+        job = step.job if pool is None else _with_budget(step.job, _portion(pool, len(course) - place))
         summary, result = _run(job, options, console, shared, step.resume)
         results.append(result)
         code = max(code, _exit_code(summary))
         if summary.status in ("interrupted", "paused"):
             break
-        if budget is not None:
-            budget = left_of(summary)
-            if budget is None and step is not course[-1]:
+        if pool is not None:
+            pool = _rest(pool, job.experiment.budget, summary)
+            if pool is None and step is not course[-1]:
                 console.print("the shared budget is used up; the other experiments are not run", markup=False)
                 break
     if len(results) > 1:
@@ -138,7 +139,7 @@ def _course(jobs: Sequence[Job], options: Options, shared: Shared, console: Cons
         job = jobs[place.index]
         if place.index:
             first = archives[0].run(place.before[0])
-            job = _with_budget(job, _share_of(place.run, first, jobs[0].experiment.budget))
+            job = _with_budget(job, _pool_of(place.run, first, jobs[0].experiment.budget, len(jobs), place.index))
     return [_Step(job, place.run.id), *(_Step(later, False) for later in jobs[place.index + 1 :])]
 
 
@@ -146,17 +147,49 @@ def _reading(path: Path) -> Archive:
     return Archive.open(path, readonly=True) if path.exists() else Archive.memory()
 
 
-def _share_of(run: RunRecord, first: RunRecord | None, total: BudgetSection) -> BudgetSection:
-    """What a run may spend of a command's budget: what was left to it, and what the total has been raised by since."""
+def _portion(pool: BudgetSection, runs: int) -> BudgetSection:
+    """What the next of so many runs may spend: an equal part of the time, so that it comes to each, of the rest all."""
+    return pool.model_copy(update=_of_minutes(pool.minutes, 1 / runs))
+
+
+def _of_minutes(minutes: float | None, factor: float) -> dict[str, float | None]:
+    return {"minutes": None if minutes is None else round(minutes * factor, 4)}  # what was stored is found again
+
+
+def _rest(pool: BudgetSection, given: BudgetSection, summary: RunSummary) -> BudgetSection | None:
+    """What is left for the other runs after one; None when one of its kinds is used up."""
+    left: dict[str, float | int] = {}
+    for line in summary.state.budget:
+        if line.left is None:
+            continue
+        amount = getattr(pool, line.kind) - getattr(given, line.kind) + line.left
+        if amount <= 0:
+            return None
+        left[line.kind] = int(amount) if line.kind in ("evaluations", "tokens") else amount
+    return BudgetSection.model_validate(left)
+
+
+def _pool_of(run: RunRecord, first: RunRecord | None, total: BudgetSection, runs: int, place: int) -> BudgetSection:
+    """What was left of a command's budget when a run of it began, and what the total has been raised by since.
+
+    Args:
+        run: that run.
+        first: that of the command; None where it is lost.
+        total: the budget of the command now.
+        runs: how many the command has.
+        place: which of them it is, from 0.
+    """
     own = BudgetSection.model_validate(run.experiment["budget"])
+    own = own.model_copy(update=_of_minutes(own.minutes, runs - place))
     if first is None:
         return own
     old = BudgetSection.model_validate(first.experiment["budget"])
-    share = {}
+    old = old.model_copy(update=_of_minutes(old.minutes, runs))
+    pool = {}
     for kind in KINDS:
         left, before, now = (getattr(section, kind) for section in (own, old, total))
-        share[kind] = now if None in (left, before, now) else left + (now - before)
-    return BudgetSection.model_validate(share)
+        pool[kind] = now if None in (left, before, now) else left + round(now - before, 3)
+    return BudgetSection.model_validate(pool)
 
 
 def _each_once(names: Sequence[str], console: Console) -> list[str]:
@@ -206,19 +239,6 @@ def _operators(experiment: Experiment, options: Options, path: Path) -> dict[str
 
 def _with_budget(job: Job, budget: BudgetSection) -> Job:
     return replace(job, experiment=job.experiment.model_copy(update={"budget": budget}))
-
-
-def left_of(summary: RunSummary) -> BudgetSection | None:
-    """What a run left of its budget for the next one; None when one of its kinds is used up."""
-    left: dict[str, float | int] = {}
-    for line in summary.state.budget:
-        if line.left is None:
-            continue
-        amount = int(line.left) if line.kind in ("evaluations", "tokens") else line.left
-        if amount <= 0:
-            return None
-        left[line.kind] = amount
-    return BudgetSection.model_validate(left)
 
 
 @contextmanager

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -12,11 +14,13 @@ from unittest.mock import Mock
 import pytest
 
 from evo.archive import Archive, Refused
+from evo.archive.records import RunRecord
 from evo.cli import jobs
 from evo.cli.boundary import INTERRUPTED
 from evo.cli.experiments import find
 from evo.errors import ResumeError
 from evo.evaluator import never
+from evo.experiment import BudgetSection
 from fitness.evaluate import Prepared
 from fitness.kernel import Kernel
 from fitness.outcome import Gate, Outcome
@@ -38,6 +42,9 @@ def copied(name: str, *changes: tuple[str, str]) -> str:
 
 OTHER_TASK = ('"K" = 256'.replace('"', ""), "K = 512")
 OTHER_SEED = ("rng_seed = 11", "rng_seed = 3")
+RUN = RunRecord(
+    "a-1", "a", {}, 1, "simulator", "H200", "sm_90a", "modelled", "0", None, {}, "interrupted", "2026-01-01"
+)
 
 
 class Counting(InstantPool):
@@ -260,6 +267,42 @@ def test_several_experiments_share_the_first_ones_budget() -> None:
     assert first["judged"] > 4
     assert 2 <= second["judged"] < first["judged"]
     assert first["judged"] + second["judged"] <= 11
+
+
+def test_time_comes_to_each_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first took all the minutes, and layers of a model were never searched but for one."""
+
+    class Slow(InstantPool):
+        def judge(self, *given: Any, **more: Any) -> Any:
+            for judged in super().judge(*given, **more):
+                time.sleep(0.05)
+                yield judged
+
+    monkeypatch.setattr(jobs, "Pool", Slow)
+    files = [
+        copied(name, seed) for name, seed in (("first", OTHER_TASK), ("second", OTHER_SEED), ("third", OTHER_TASK))
+    ]
+    many = ("--set", "search.generations=500", "--set", "budget.evaluations=5000", "--set", "budget.minutes=0.06")
+    code, out, _ = run(*files, *many, "--json")
+    assert code == 0
+    results = json.loads(out)
+    assert len(results) == 3
+    assert all(result["judged"] for result in results)
+
+
+def test_a_share_of_time_is_found_again_when_a_command_goes_on() -> None:
+    total = BudgetSection(minutes=10, evaluations=100)
+    share = jobs._portion(total, 3)
+    assert (share.minutes, share.evaluations) == (3.3333, 100)
+    first = dataclasses.replace(RUN, experiment={"budget": share.model_dump()})
+    second = BudgetSection(minutes=3.1, evaluations=60)
+    run_of_it = dataclasses.replace(RUN, experiment={"budget": second.model_dump()})
+    pool = jobs._pool_of(run_of_it, first, total, 3, 1)
+    assert (pool.minutes, pool.evaluations) == (6.2, 60)
+    assert jobs._portion(pool, 2) == second
+    more = jobs._pool_of(run_of_it, first, BudgetSection(minutes=20, evaluations=150), 3, 1)
+    assert more.minutes == pytest.approx(16.2)
+    assert more.evaluations == 110
 
 
 def test_left_over_budget_of_a_run_that_used_everything_up() -> None:
