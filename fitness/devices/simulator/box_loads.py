@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fitness.devices.simulator.barrier_state import distinct
 from fitness.devices.simulator.lanes import Context, Value
-from fitness.devices.simulator.mbarrier import distinct
 from fitness.devices.simulator.regions import Region
 from fitness.devices.simulator.sites import Site
 from fitness.devices.simulator.tensormap import Overlap, TensorMap, chunks, fill, overlap, starts_of

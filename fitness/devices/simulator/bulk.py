@@ -13,17 +13,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fitness.devices.device import ResolvedTensorMap
 from fitness.devices.simulator.box_loads import CHUNK, load_together
 from fitness.devices.simulator.faults import Stop, finding, unsupported
+from fitness.devices.simulator.given_maps import Maps, lane_value
 from fitness.devices.simulator.lanes import Chunk, Context, Value
-from fitness.devices.simulator.memory import Memory
 from fitness.devices.simulator.reductions import Reduction, tensor_reduction
 from fitness.devices.simulator.regions import Region
 from fitness.devices.simulator.sites import Site
-from fitness.devices.simulator.tensormap import BYTES, TensorMap, chunks, decode, fill, overlap
+from fitness.devices.simulator.tensormap import TensorMap, chunks, fill, overlap
 from fitness.devices.simulator.vector_clocks import COPY
-from fitness.tensormap import SWIZZLES, problem
 
 Array = NDArray[Any]
 
@@ -48,12 +46,12 @@ class Sites:
     barrier: Site | None = None
 
 
-class Bulk:
+class Bulk(Maps):
     """Bulk copies of the chunk under way."""
 
     def __init__(self, machine: Any, *, deferred: bool) -> None:
+        super().__init__(machine.memory)
         self.machine, self.deferred = machine, deferred
-        self.memory: Memory = machine.memory
         self._reading: list[_Reading] = []
         self._groups: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
 
@@ -89,11 +87,11 @@ class Bulk:
             if sites.far.space == "shared":
                 data, marks, read = self._from_shared(one, of, lane, count, sites.far)
             else:
-                region, start = self._region(one, _at(of, lane), count, sites.far)
+                region, start = self._region(one, lane_value(of, lane), count, sites.far)
                 data, marks = self._bytes(region, start, count)
                 self._count(sites.far, region, one, np.array([start]), count)
             index = int(starts[lane]) + CHUNK * np.arange(count // CHUNK)
-            for slot in self._receivers(one, int(near[lane]), _at(ctas, lane), sites.near):
+            for slot in self._receivers(one, int(near[lane]), lane_value(ctas, lane), sites.near):
                 there = slot if ctas is not None else int(slots[lane])
                 self._arrive(one, slot, index, data, marks, (there, int(offsets[lane])), sites, reduction, read)
 
@@ -106,7 +104,7 @@ class Bulk:
             one = self._lane(context, lane)
             index = int(starts[lane]) + CHUNK * np.arange(count // CHUNK)
             data, marks = self._take(one, int(near[lane]), index, sites)
-            region, start = self._region(one, _at(to, lane), count, sites.far)
+            region, start = self._region(one, lane_value(to, lane), count, sites.far)
             self.memory.check_writable(one, region, start, sites.far)
             self._watch(one, region, np.array([start]), count, sites.far)
             shadow = None if region.poisoned is None else region.poisoned[start : start + count]
@@ -147,7 +145,7 @@ class Bulk:
             one = self._lane(context, lane)
             data, marks = self._box(one, found, self._coordinates(one, found, where, lane, sites.far), sites.far)
             index = chunks(int(starts[lane]), found.bytes, found.swizzle)
-            for slot in self._receivers(one, int(near[lane]), _at(ctas, lane), sites.near):
+            for slot in self._receivers(one, int(near[lane]), lane_value(ctas, lane), sites.near):
                 there = slot if ctas is not None else int(slots[lane])
                 self._arrive(one, slot, index, data, marks, (there, int(offsets[lane])), sites)
 
@@ -194,7 +192,7 @@ class Bulk:
     def prefetch(self, context: Context, of: Value, where: tuple[Value, ...], site: Site) -> None:
         """`cp.async.bulk.prefetch.tensor` and `prefetch.tensormap`: checks that there is a map."""
         for lane in range(context.n):
-            self._map(self._lane(context, lane), _at(of, lane), len(where) or None, site)
+            self._map(self._lane(context, lane), lane_value(of, lane), len(where) or None, site)
 
     # ---- groups
 
@@ -224,10 +222,6 @@ class Bulk:
         self._reading = kept
 
     # ---- sides of a copy
-
-    @staticmethod
-    def _lane(context: Context, lane: int) -> Context:
-        return context if context.n == 1 else Context(context.chunk, context.lanes[lane : lane + 1])
 
     def _sizes(self, context: Context, size: Value, site: Site) -> list[int]:
         sizes = np.broadcast_to(np.asarray(size, dtype=np.int64), context.n)
@@ -275,71 +269,6 @@ class Bulk:
             raise Stop("fault", finding("misaligned", message, site.line))
         return region, where - region.base
 
-    def _maps(self, context: Context, of: Value, rank: int, site: Site) -> list[TensorMap]:
-        """The tensor map of every lane."""
-        if not isinstance(of, np.ndarray) or (of == of[0]).all():
-            return [self._map(self._lane(context, 0), _at(of, 0), rank, site)] * context.n
-        return [self._map(self._lane(context, lane), of[lane], rank, site) for lane in range(context.n)]
-
-    def _map(self, one: Context, address: Any, rank: int | None, site: Site) -> TensorMap:
-        """The tensor map at a generic address.
-
-        Raises:
-            Stop: there is none, or it has another number of dimensions.
-        """
-        where = (int(address) + site.offset) % (1 << 64)
-        region = self.memory.find(where)
-        found = None
-        if region is not None and where + BYTES <= region.end and where % 64 == 0:
-            found = decode(region.data[where - region.base :][:BYTES].tobytes())
-        if found is None:
-            who = self.memory.where(one, one.lanes[0])
-            message = f"{who} names no tensor map (128 bytes, aligned to 64): `{site.text}`"
-            cure = "Pass it as `const __grid_constant__ TensorMap` and take its address."
-            raise Stop("fault", finding("tensormap", message, site.line, cure))
-        if rank is not None and rank != len(found.dims):
-            message = f"a tensor map of {len(found.dims)} dimensions is used with {rank} coordinates: `{site.text}`"
-            raise Stop("fault", finding("tensormap", message, site.line, "Use the form of its number of dimensions."))
-        if region is not None and region.role != "param":
-            self._check_changed(one, found, site)
-        if SWIZZLES[found.swizzle] not in (0, found.box[0] * found.width):
-            raise unsupported(f"a box whose rows are shorter than its swizzle ({found.swizzle})", site.line)
-        return found
-
-    def _check_changed(self, one: Context, found: TensorMap, site: Site) -> None:
-        """A map that the kernel made must be one that the driver would encode, of a buffer that holds it."""
-        region, offset = self._buffer(one, found, site)
-        rest = ResolvedTensorMap(
-            "", region.name, found.dtype, found.dims, found.strides, found.box, found.element_strides, found.swizzle,
-            oob=found.oob,
-        )  # fmt: skip
-        key, wrong = problem(rest, region.size - offset, 16 if found.address % 16 == 0 else 1)
-        if wrong:
-            who = self.memory.where(one, one.lanes[0])
-            message = f"{who} uses a tensor map whose {key} was changed to what is not possible: {wrong}"
-            raise Stop("fault", finding("tensormap", message, site.line))
-
-    def _buffer(self, one: Context, found: TensorMap, site: Site) -> tuple[Region, int]:
-        """Buffer in which the tensor of a map lies, and its first byte there."""
-        region = self.memory.find(found.address)
-        if region is None or found.address >= region.end:
-            who = self.memory.where(one, one.lanes[0])
-            raise Stop("fault", finding("tensormap", f"{who} uses a tensor map of no buffer", site.line))
-        return region, found.address - region.base
-
-    def _coordinates(
-        self, one: Context, found: TensorMap, where: tuple[Value, ...], lane: int, site: Site, *, store: bool = False
-    ) -> tuple[int, ...]:
-        """Where a box begins. A load off a multiple of 16 bytes faults on an H200; for stores that is not known."""
-        at = tuple(int(np.int32(np.uint32(_at(c, lane)))) for c in where)
-        if at[0] * found.width % CHUNK:
-            what = f"a box that begins at innermost coordinate {at[0]}, {at[0] * found.width} bytes: no multiple of 16"
-            if store:
-                raise unsupported(f"the store of {what}", site.line)
-            who = self.memory.where(one, one.lanes[0])
-            raise Stop("fault", finding("misaligned", f"{who} loads {what}: `{site.text}`", site.line))
-        return at
-
     def _box(self, one: Context, found: TensorMap, where: tuple[int, ...], site: Site) -> tuple[Array, Array | None]:
         """Bytes of a box, and which are uninitialised (None: none), as 16-byte chunks."""
         data, marks = fill(found), None
@@ -366,7 +295,7 @@ class Bulk:
         self, one: Context, of: Value, lane: int, size: int, site: Site
     ) -> tuple[Array, Array | None, tuple[int, int] | None]:
         """What a copy reads from the own block's shared memory: bytes, which are uninitialised, and when it reads."""
-        slot, start = self._near(one, np.asarray(_at(of, lane)), size, site)
+        slot, start = self._near(one, np.asarray(lane_value(of, lane)), size, site)
         offsets = int(start[0]) + CHUNK * np.arange(size // CHUNK)
         window = self.memory.windows["shared"]
         tick = None
@@ -462,7 +391,3 @@ class Bulk:
     def _count(self, site: Site, region: Region, one: Context, rows: NDArray[np.int64], size: int) -> None:
         if self.machine.counting is not None:
             self.machine.counting.bulk(one, region, rows, size, site)
-
-
-def _at(value: Value | None, lane: int) -> Any:
-    return value[lane] if isinstance(value, np.ndarray) else value

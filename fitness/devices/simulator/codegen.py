@@ -13,6 +13,7 @@ from typing import Any
 from fitness.devices.simulator import (
     cfg,
     emit_async,
+    emit_atomics,
     emit_memory,
     emit_touch,
     emit_values,
@@ -21,7 +22,7 @@ from fitness.devices.simulator import (
     wgmma_flow,
 )
 from fitness.devices.simulator.blocks import Block, Graph
-from fitness.devices.simulator.emit_values import pick
+from fitness.devices.simulator.emit_moves import pick
 from fitness.devices.simulator.faults import Stop, unsupported
 from fitness.devices.simulator.inline import inline_calls
 from fitness.devices.simulator.layout import Layout, layout
@@ -172,7 +173,7 @@ class _Generator:
     def _plain(self, instruction: Instruction) -> None:
         self.writer.line = instruction.line
         try:
-            for family in (emit_values, emit_async, emit_memory, emit_warp, emit_wgmma, emit_touch):
+            for family in (emit_values, emit_async, emit_atomics, emit_memory, emit_warp, emit_wgmma, emit_touch):
                 if family.emit(self.writer, instruction):
                     return
         except (KeyError, IndexError, ValueError, AssertionError) as error:  # a type or form the tables do not have

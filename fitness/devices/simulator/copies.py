@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fitness.devices.simulator.elements import deposit, mark
 from fitness.devices.simulator.lanes import Chunk, Context, Value, gather
 from fitness.devices.simulator.memory import Memory
 from fitness.devices.simulator.sites import Site, spread
@@ -68,10 +69,10 @@ class Copies:
             observer.shared(context, spread(relative, context), write, write.bytes)
         index = memory._index(context, relative, write, window)
         if not self.deferred:
-            memory._deposit(window.views, window.shadow, index, values, taints, write)
+            deposit(window.views, window.shadow, index, values, taints, write)
             return
         if window.shadow is not None:
-            memory._mark(window.shadow, index, (True,) * write.count, write)
+            mark(window.shadow, index, (True,) * write.count, write)
         self._issued += 1
         self.pending.append(_Pending(context, relative, values, taints, write, self._number(context), self._issued))
 
@@ -218,4 +219,4 @@ class Copies:
             if observer.sees_landing:
                 observer.shared(copy.context, spread(copy.relative, copy.context), copy.site, copy.site.bytes)
         index = memory._index(copy.context, copy.relative, copy.site, window)
-        memory._deposit(window.views, window.shadow, index, copy.values, copy.taints, copy.site)
+        deposit(window.views, window.shadow, index, copy.values, copy.taints, copy.site)

@@ -17,7 +17,8 @@ from fitness.devices.simulator.bulk import Bulk
 from fitness.devices.simulator.clusters import Clusters
 from fitness.devices.simulator.codegen import Kernel
 from fitness.devices.simulator.faults import Findings, Stop, finding, unsupported
-from fitness.devices.simulator.lanes import Chunk, Context, Value, gather, merge
+from fitness.devices.simulator.groups import merge
+from fitness.devices.simulator.lanes import Chunk, Context, Value, gather
 from fitness.devices.simulator.mapchange import MapChanges
 from fitness.devices.simulator.memory import Memory
 from fitness.devices.simulator.phases import Mbarriers

@@ -6,21 +6,17 @@ store over it is noticed. Waiting is in phases.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fitness.devices.simulator.barrier_state import Barrier, Counts, Slots, distinct, groups, some, state_of
 from fitness.devices.simulator.faults import Stop, finding
 from fitness.devices.simulator.lanes import Chunk, Context, Value
 from fitness.devices.simulator.memory import Memory
 from fitness.devices.simulator.sites import Site
 from fitness.devices.simulator.vector_clocks import warps_of
-
-Slots = NDArray[np.int64]
-Counts = NDArray[np.int64]
 
 MOST = (1 << 20) - 1
 """Largest count of arrivals and of transactions, bytes (PTX ISA, "Contents of the mbarrier object")."""
@@ -28,30 +24,6 @@ _FENCE = (
     "Let the thread that initialises it execute fence.mbarrier_init.release.cluster before the barrier that follows."
 )
 _SEAL = np.uint64(0xB4221E2EB4221E2E)
-
-
-@dataclass
-class Barrier:
-    """The mbarrier at one offset of every block's shared memory; arrays over the chunk's blocks.
-
-    Attributes:
-        valid: initialised. expected: arrivals of a phase. pending: of the present one. tx: transactions it still
-            awaits. phase: number of the present phase. landing: what is in flight, by block.
-        born: (block epoch, lane) of the initialisation, to see that the other threads were told of it.
-        published: a release at cluster scope or above has followed; proxied: a fence the async proxy respects has.
-    """
-
-    blocks: int
-    landing: dict[int, list[Callable[[], None]]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.valid, self.published, self.proxied = (np.zeros(self.blocks, dtype=bool) for _ in range(3))
-        self.expected, self.pending, self.tx, self.phase, self.born_epoch, self.born_lane = (
-            np.zeros(self.blocks, dtype=np.int64) for _ in range(6)
-        )
-        self.born_line = 0
-        self.heard: Any = None  # vector clocks: what those who have arrived knew (blocks, columns)
-        self.told: Any = None  # the same at the end of the last phase
 
 
 class Objects:
@@ -289,7 +261,7 @@ class Objects:
             before = np.cumsum(counts) - counts
             starts = np.concatenate([[True], slots[1:] != slots[:-1]])
             before -= np.repeat(before[starts], np.diff(np.append(np.flatnonzero(starts), slots.size)))
-            states = _state(barrier.phase[slots], barrier.pending[slots] - before)
+            states = state_of(barrier.phase[slots], barrier.pending[slots] - before)
         barrier.pending -= total
         if drop:
             barrier.expected -= total
@@ -322,7 +294,7 @@ class Objects:
                 cure = "Initialise it with the number of arrivals of a phase; wait for a phase before the next one."
                 raise Stop("fault", finding("mbarrier", message, site.line, cure))
             one = np.array([slot])
-            states[place] = _state(barrier.phase[one], barrier.pending[one])[0]
+            states[place] = state_of(barrier.phase[one], barrier.pending[one])[0]
             barrier.pending[slot] -= count
             barrier.expected[slot] -= count if drop else 0
             if incomplete and barrier.pending[slot] == 0:
@@ -412,27 +384,3 @@ class Objects:
     def more(self, slot: int, offset: int, count: int) -> None:
         """`cp.async.mbarrier.arrive` without `.noinc`: the phase awaits `count` more arrivals."""
         self._barriers[offset].pending[slot] += count
-
-
-def distinct(slots: Slots) -> bool:
-    """Whether no block is named twice; they mostly ascend."""
-    return bool((slots[1:] > slots[:-1]).all()) or np.unique(slots).size == slots.size
-
-
-def groups(offsets: Slots) -> list[tuple[int, Any]]:
-    """Distinct offsets, and which lanes have them."""
-    if not offsets.size:
-        return []
-    first = int(offsets[0])
-    if (offsets == first).all():
-        return [(first, slice(None))]
-    return [(int(offset), np.flatnonzero(offsets == offset)) for offset in np.unique(offsets)]
-
-
-def some(context: Context, here: Any) -> Context:
-    """Some lanes of a group (`here` as `groups` gives it)."""
-    return context if isinstance(here, slice) else Context(context.chunk, context.lanes[here])
-
-
-def _state(phase: NDArray[np.int64], pending: NDArray[np.int64]) -> NDArray[np.uint64]:
-    return np.asarray(((phase & 0xFFFFFFFF) << 32) | pending).astype(np.uint64)

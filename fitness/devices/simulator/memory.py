@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fitness.devices.simulator.elements import deposit, differs, fetch
 from fitness.devices.simulator.faults import Findings, Stop, finding
 from fitness.devices.simulator.lanes import Context, Value
+from fitness.devices.simulator.located import Located
 from fitness.devices.simulator.places import Place, Places
 from fitness.devices.simulator.regions import (
     LOCAL_WINDOW,
@@ -23,7 +25,6 @@ from fitness.devices.simulator.regions import (
     Region,
     Window,
 )
-from fitness.devices.simulator.reports import Reports
 from fitness.devices.simulator.sites import Observer, Site, first, spread
 
 Array = NDArray[Any]
@@ -31,7 +32,7 @@ _U64 = np.uint64
 _WINDOWS = {1: ("shared", SHARED_WINDOW), 2: ("local", LOCAL_WINDOW)}
 
 
-class Memory(Reports):
+class Memory(Located):
     """All memory a launch sees.
 
     Args:
@@ -174,61 +175,6 @@ class Memory(Reports):
 
     # ------------------------------------------------------------ global, const, param
 
-    def locate(self, context: Context, address: Value, site: Site) -> tuple[Region, Value] | None:
-        """The buffer all lanes touch and their byte offsets into it (uint64 array or int).
-
-        Returns:
-            None where lanes touch several buffers.
-
-        Raises:
-            Stop: out of bounds or misaligned.
-        """
-        region = site.region
-        if not isinstance(address, np.ndarray):
-            where = (int(address) + site.offset) % (1 << 64)
-            region = self.find(where)
-            if region is None or where > region.end - site.bytes:
-                raise self.outside(context, context.lanes[0], where, site)
-            if where & site.mask:
-                raise self.misaligned(context, context.lanes[0], where, site, region)
-            site.remember(region)
-            return region, where - region.base
-        if region is not None:
-            relative = address - site.origin
-            if relative.max() > site.limit:
-                region = None
-        if region is None:
-            region = self._search(context, address, site)
-            if region is None:
-                return None
-            relative = address - site.origin
-        if site.mask and (int(np.bitwise_or.reduce(relative)) | region.base) & site.mask:
-            self._check_alignment(context, address, site, region)
-        return region, relative
-
-    def _search(self, context: Context, address: Array, site: Site) -> Region | None:
-        absolute = address + _U64(site.offset % (1 << 64))
-        bases = np.array(self.bases, dtype=np.uint64)
-        ends = np.array([r.end for r in self.regions], dtype=np.uint64)
-        number = np.searchsorted(bases, absolute, side="right") - 1
-        bad = (number < 0) | (absolute > ends[number] - _U64(min(site.bytes, 1 << 62)))
-        bad |= absolute + _U64(site.bytes) > ends[number]
-        if bad.any():
-            first = int(np.argmax(bad))
-            raise self.outside(context, context.lanes[first], int(absolute[first]), site)
-        if (number != number[0]).any():
-            return None
-        region = self.regions[int(number[0])]
-        site.remember(region)
-        return region
-
-    def _check_alignment(self, context: Context, address: Array, site: Site, region: Region) -> None:
-        absolute = address + _U64(site.offset % (1 << 64))
-        bad = (absolute & _U64(site.mask)) != 0
-        if bad.any():
-            first = int(np.argmax(bad))
-            raise self.misaligned(context, context.lanes[first], int(absolute[first]), site, region)
-
     def _quick(self, context: Context, address: Value, site: Site) -> tuple[Region, Array] | None:
         """Buffer and element indices less the offset's where nothing is odd and no observer asks for byte offsets."""
         if self.observers or not isinstance(address, np.ndarray):
@@ -247,11 +193,13 @@ class Memory(Reports):
     def _load_region(self, context: Context, address: Value, site: Site) -> tuple[Value, ...]:
         quick = self._quick(context, address, site)
         if quick is not None:
-            return self._fetch(quick[0].views, quick[0].shadow, quick[1], site, site.offset >> site.shift)
+            return fetch(quick[0].views, quick[0].shadow, quick[1], site, site.offset >> site.shift, track=self.track)
         place = self._counted(context, address, site)
         if place is not None and site.region is not None:
             index = place.in_region(site.region, site.shift)
-            return self._fetch(site.region.views, site.region.shadow, index, site, site.offset >> site.shift)
+            return fetch(
+                site.region.views, site.region.shadow, index, site, site.offset >> site.shift, track=self.track
+            )
         found = self.locate(context, address, site)
         if found is None:
             return self._load_parts(context, address, site)
@@ -262,7 +210,7 @@ class Memory(Reports):
             index = (relative >> site.shift_u).view(np.int64)
         else:
             index = relative >> site.shift
-        return self._fetch(region.views, region.shadow, index, site)
+        return fetch(region.views, region.shadow, index, site, track=self.track)
 
     def _store_region(
         self, context: Context, address: Value, values: tuple[Value, ...], taints: tuple[Value, ...] | None, site: Site
@@ -278,16 +226,16 @@ class Memory(Reports):
         else:
             index = relative >> site.shift
         if self.observers:
-            self.changes = lambda: self._differs(region.views, index, values, site, context.n)
+            self.changes = lambda: differs(region.views, index, values, site, context.n)
             for observer in self.observers:
                 observer.global_(context, region, spread(relative, context), site, site.bytes)
             self.changes = None
         if taints is not None and region.role == "output":
             self.tainted_output(context, taints, site, region, relative)
             taints = None
-        self._deposit(region.views, region.shadow, index, values, taints, site)
+        deposit(region.views, region.shadow, index, values, taints, site)
         if self.races is not None and self.races.collided is not None:
-            self.races.settle(context, self._differs(region.views, index, values, site, context.n), site)
+            self.races.settle(context, differs(region.views, index, values, site, context.n), site)
 
     def check_writable(self, context: Context, region: Region, relative: Value, site: Site) -> None:
         """Inputs and constants must not be written.
@@ -358,7 +306,7 @@ class Memory(Reports):
         if relative is not None:
             for observer in self.observers:
                 observer.shared(context, spread(relative, context), site, site.bytes)
-        return self._fetch(window.views, window.shadow, index, site, further)
+        return fetch(window.views, window.shadow, index, site, further, track=self.track)
 
     def _window_place(
         self, context: Context, address: Value, site: Site, window: Window
@@ -388,111 +336,13 @@ class Memory(Reports):
         relative, index, further = self._window_place(context, address, site, window)
         index = index + further if further else index
         if relative is not None:
-            self.changes = lambda: self._differs(window.views, index, values, site, context.n)
+            self.changes = lambda: differs(window.views, index, values, site, context.n)
             for observer in self.observers:
                 observer.shared(context, spread(relative, context), site, site.bytes)
             self.changes = None
-        self._deposit(window.views, window.shadow, index, values, taints, site)
+        deposit(window.views, window.shadow, index, values, taints, site)
         if self.races is not None and self.races.collided is not None and window.space == "shared":
-            self.races.settle(context, self._differs(window.views, index, values, site, context.n), site)
-
-    def _differs(
-        self, views: dict[int, Array], index: Any, values: tuple[Value, ...], site: Site, lanes: int
-    ) -> NDArray[np.bool_]:
-        """Lanes whose stored value is not what memory holds now."""
-        places = np.broadcast_to(index, lanes)
-        differs = np.zeros(lanes, dtype=bool)
-        flat = views[site.width]
-        for place, value in enumerate(values):
-            held = flat.take(places * site.count + place)
-            given = np.broadcast_to(value, lanes)
-            differs |= held != np.ascontiguousarray(given).view(held.dtype)
-        return differs
-
-    # ------------------------------------------------------------ elements
-
-    def _fetch(
-        self, views: dict[int, Array], shadow: dict[int, Array] | None, index: Any, site: Site, further: int = 0
-    ) -> tuple[Value, ...]:
-        """What lies at the indices, plus `further`: a view that begins there costs less than a sum per lane."""
-        count = site.count
-        if further < 0:
-            index, further = index + further, 0
-        elements = views[site.width]
-        if further:
-            elements = elements[further * count :]
-        if elements.dtype != site.dtype:
-            elements = elements.view(site.dtype)
-        if count == 1:
-            values: tuple[Value, ...] = (elements.take(index) if isinstance(index, np.ndarray) else elements[index],)
-        else:
-            rows = elements[: elements.size // count * count].reshape(-1, count)
-            if isinstance(index, np.ndarray):
-                values = tuple(np.ascontiguousarray(rows.take(index, axis=0).T))
-            else:
-                values = tuple(rows[index])
-        if not self.track:
-            return values
-        return values + self._taints(shadow, index, site, further)
-
-    def _taints(self, shadow: dict[int, Array] | None, index: Any, site: Site, further: int) -> tuple[Value, ...]:
-        clean = (False,) * site.count
-        if shadow is None:
-            return clean
-        flat = shadow[site.width]
-        if further:
-            flat = flat[further * site.count :]
-        if site.count == 1:
-            marks = flat.take(index)
-            return (marks != 0,) if marks.any() else clean
-        marks = flat[: flat.size // site.count * site.count].reshape(-1, site.count).take(index, axis=0)
-        if not marks.any():
-            return clean
-        return tuple(np.ascontiguousarray((marks != 0).T)) if marks.ndim == 2 else tuple(m != 0 for m in marks)
-
-    def _deposit(
-        self,
-        views: dict[int, Array],
-        shadow: dict[int, Array] | None,
-        index: Any,
-        values: tuple[Value, ...],
-        taints: tuple[Value, ...] | None,
-        site: Site,
-    ) -> None:
-        count = site.count
-        elements = views[site.width]
-        if elements.dtype != site.dtype:
-            elements = elements.view(site.dtype)
-        if not isinstance(index, np.ndarray):  # all lanes write one place: the last one stays
-            values = tuple(v[-1] if isinstance(v, np.ndarray) else v for v in values)
-            taints = taints and tuple(t[-1] if isinstance(t, np.ndarray) else t for t in taints)
-        if count == 1:
-            elements[index] = values[0]
-        else:
-            rows = elements[: elements.size // count * count].reshape(-1, count)
-            if isinstance(index, np.ndarray):
-                block = np.empty((index.size, count), dtype=site.dtype)
-                for place, value in enumerate(values):
-                    block[:, place] = value
-                rows[index] = block
-            else:
-                rows[index] = values
-        if shadow is not None:
-            self._mark(shadow, index, taints, site)
-
-    def _mark(self, shadow: dict[int, Array], index: Any, taints: tuple[Value, ...] | None, site: Site) -> None:
-        flat = shadow[site.width]
-        full = flat.dtype.type((1 << (8 * site.width)) // 255)
-        if site.count == 1:
-            flat[index] = 0 if taints is None else np.asarray(taints[0]) * full
-            return
-        rows = flat[: flat.size // site.count * site.count].reshape(-1, site.count)
-        if taints is None:
-            rows[index] = 0
-            return
-        shape = (index.size,) if isinstance(index, np.ndarray) else ()
-        marks = [np.broadcast_to(np.asarray(taint) * full, shape) for taint in taints]
-        rows[index] = np.stack(marks, axis=-1)
+            self.races.settle(context, differs(window.views, index, values, site, context.n), site)
 
     # ------------------------------------------------------------ several spaces or buffers at once
 

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fitness.devices.simulator.barrier_state import Barrier, Slots, groups, some
 from fitness.devices.simulator.faults import Stop, finding
 from fitness.devices.simulator.lanes import Chunk, Context, Value, gather
-from fitness.devices.simulator.mbarrier import Barrier, Objects, Slots, groups, some
+from fitness.devices.simulator.mbarrier import Objects
 from fitness.devices.simulator.sites import Site
 from fitness.devices.simulator.vector_clocks import warps_of
 

@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fitness.devices.simulator.atomics import apply
+from fitness.devices.simulator.barrier_state import groups, some
+from fitness.devices.simulator.elements import deposit, mark
 from fitness.devices.simulator.faults import Stop, finding
 from fitness.devices.simulator.lanes import Context, Value
-from fitness.devices.simulator.mbarrier import groups, some
 from fitness.devices.simulator.memory import Memory
 from fitness.devices.simulator.sites import Site
 
@@ -48,7 +49,7 @@ class Remote:
             site: the store.
             barrier_site: its mbarrier.
         """
-        memory, window = self.memory, self.memory.windows["shared"]
+        window = self.memory.windows["shared"]
         block = np.stack([np.broadcast_to(v, context.n).astype(site.dtype, copy=False) for v in values], axis=1)
         marks = None
         if taints is not None:
@@ -57,7 +58,7 @@ class Remote:
         def land(here: Any, index: NDArray[np.int64]) -> None:
             rows = block[here]
             tainted = None if marks is None else tuple(marks[here].T)
-            memory._deposit(window.views, window.shadow, index, tuple(rows.T), tainted, site)
+            deposit(window.views, window.shadow, index, tuple(rows.T), tainted, site)
 
         self._issue(context, address, barrier, (site, barrier_site), land, self._collisions(context, block, site))
 
@@ -108,7 +109,7 @@ class Remote:
                 if self.machine.races is not None:
                     tick = self.machine.races.asynchronous(part, slot, relative[here], site)
                 if self.deferred and window.shadow is not None and site.verb == "writes":
-                    memory._mark(window.shadow, index, (True,) * site.count, site)
+                    mark(window.shadow, index, (True,) * site.count, site)
                 mbarriers.later(slot, offset, self._arrival((slot, offset), here, index, site, land, tick))
 
     def _arrival(
