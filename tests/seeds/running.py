@@ -76,8 +76,17 @@ def compiled(kernel: Kernel, task: Task) -> Compiled:
 
 def made(kernel: Kernel, task: Task, w: Array, x: Array, *, data: str = "normal") -> tuple[Case, Program]:
     """Operands, rounded to the task's type, and the launches for them."""
+    return made_of(kernel, task, operands_of(task, w, x), data=data)
+
+
+def operands_of(task: Task, w: Array, x: Array) -> Operands:
+    """W and X, rounded to the task's type."""
     dtype = DTYPES[task.dtype].numpy
-    operands = Operands(task, Weights(np.asarray(w, dtype)), np.asarray(x, dtype), EpilogueOperands())
+    return Operands(task, Weights(np.asarray(w, dtype)), np.asarray(x, dtype), EpilogueOperands())
+
+
+def made_of(kernel: Kernel, task: Task, operands: Operands, *, data: str = "normal") -> tuple[Case, Program]:
+    """The case of operands in a kernel's format, and the launches for it."""
     case = case_of(task, operands, kernel.format, seed=0, data=data, gpu=H200)
     program = build_program(kernel, compiled(kernel, task), case, H200)
     assert isinstance(program, Program), program

@@ -8,11 +8,15 @@ were not cleared. 2 and 3, and the part of 9 that needs no kernel, are about for
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 
 from fitness.correctness import check
 from fitness.devices.device import Checks
+from fitness.operands import Operands
+from fitness.task import Task
 from tests.seeds.running import (
     KERNELS,
     SIMULATOR,
@@ -20,7 +24,8 @@ from tests.seeds.running import (
     SPMM,
     form,
     grouped,
-    made,
+    made_of,
+    operands_of,
     run,
     sparse,
     stored_nothing,
@@ -83,14 +88,19 @@ def test_4_k_may_have_more_groups_than_a_group_has_elements(name: str) -> None:
     run(KERNELS[name], task_of(name), w, x, checks=Checks(races=False, uninitialised=False))
 
 
+@functools.lru_cache(maxsize=1)
+def endless(task: Task, in_pairs: bool, k: int) -> Operands:
+    """One row of W and a million columns of X; made once for the seeds of a task, with what it must give."""
+    n, rng = 1_048_577, np.random.default_rng(5)
+    w = sparse("spmm/nm24_scalar" if in_pairs else "spmm/csr_scalar", 1, k, 0.5, seed=1)
+    wide = np.tile(rng.standard_normal((k, 1024)).astype(np.float16), (1, n // 1024 + 1))[:, :n]
+    return operands_of(task, w, np.asfortranarray(wide) if task.x_layout == "col" else wide)
+
+
 @pytest.mark.parametrize("name", [name for name in KERNELS if not name.startswith("spmv/")])
 def test_5_n_may_exceed_the_limits_of_a_grid(name: str) -> None:
-    n, k, rng = 1_048_577, 64 if "nm24" in name or "dense_mma" in name else 8, np.random.default_rng(5)
-    w = sparse(name, 1, k, 0.5, seed=1)
-    x = rng.standard_normal((k, 1024)).astype(np.float16)
-    task = task_of(name)
-    wide = np.tile(x, (1, n // 1024 + 1))[:, :n]
-    case, program = made(KERNELS[name], task, w, np.asfortranarray(wide) if task.x_layout == "col" else wide)
+    operands = endless(task_of(name), grouped(name), 64 if "nm24" in name else 8)
+    case, program = made_of(KERNELS[name], operands.task, operands)
     blocks = tuple(
         tuple(sorted({0, 1, *range(max(0, total - 3), total)}))
         for total in (int(np.prod(launch.grid)) for launch in program.launches)
