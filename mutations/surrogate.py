@@ -1,19 +1,21 @@
 """The `surrogate` operator: params where a model of the times seen so far expects, or hopes for, a faster kernel.
 
 Surrogate-assisted evolution. For each timed shape a Gaussian process (Rasmussen and Williams, Gaussian Processes for
-Machine Learning, 2006, chapters 2 and 5) is fitted to the logarithm of the times of the run's candidates. The child
-is the member of a pool of mutants and crossovers with the largest expected improvement on the best (Jones, Schonlau and
-Welch, Journal of Global Optimization 13, 1998). Children whose times are not known yet count as if they took what is
-expected of them, so that those of one generation look in different places (Ginsbourger, Le Riche and Carraro, 2010).
+Machine Learning, 2006, chapters 2 and 5) is fitted to the logarithm of the times of the run's candidates. Each param
+has a length of its own (section 5.1, automatic relevance determination): nothing is spent on those that change no
+time. The child is the member of a pool of mutants and crossovers with the largest expected improvement on the best
+(Jones, Schonlau and Welch, Journal of Global Optimization 13, 1998). Children whose times are not known yet count as
+if they took what is expected of them, so that those of one generation look in different places (Ginsbourger, Le Riche
+and Carraro, 2010).
 """
 
 from __future__ import annotations
 
-import itertools
+import functools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.random import Generator
@@ -38,7 +40,9 @@ _ELITE: Final = 8  # fastest kernels that the parent is crossed with
 _MARGIN: Final = 0.05  # mean of the improvement (of log time) a child must hope to exceed: bold ones among careful ones
 _NOISE: Final = 1e-3  # of the variance: what params do not explain
 _KIN: Final = 0.8  # correlation of two sources with the same params, at equal params
-_LENGTHS: Final = (1.5, 3.0, 6.0)  # steps in a param's list over which times stay alike
+_LENGTHS: Final = (1.5, 3.0, 6.0, 100.0)  # steps in a param's list over which times stay alike; the last: it is idle
+_SWEEPS: Final = 2  # over the params, for a length of each
+_CLEARLY: Final = 0.1  # by which another length must raise the log likelihood
 _SHARES: Final = (0.3, 0.7, 0.95)  # of the variance that is a sum over params, the rest their interplay
 
 Matrix = NDArray[np.float64]
@@ -205,36 +209,83 @@ def _features(kernels: Sequence[Kernel], context: Context) -> list[_Features]:
 class _Likeness:
     """How alike two lists of kernels are: a prior covariance, in units of the variance, of given hyperparameters.
 
-    With each rank written as a unit vector, sums over params are products of matrices, which are many times faster
-    than sums over an array of kernels x kernels x params.
+    A param's part falls with the distance of two ranks over the param's own length. The parts of all lengths are looked
+    up once, so that trying another length of one param costs little more than solving.
     """
 
     def __init__(self, ours: _Features, theirs: _Features) -> None:
-        values = 2 + int(max(ours.ranks.max(initial=0), theirs.ranks.max(initial=0)))
-        self._steps = np.abs(np.subtract.outer(np.arange(values), np.arange(values))).astype(np.float64)
-        self._ours, self._theirs = (np.eye(values)[each.ranks + 1] for each in (ours, theirs))
-        self._apart = self._summed(self._steps)  # over all params
-        self._parts: dict[float, tuple[Matrix, Matrix]] = {}  # of a length: mean and product over the params
+        apart = np.abs(ours.ranks.T[:, :, None] - theirs.ranks.T[:, None, :])  # params, ours, theirs
+        steps = np.arange(1 + int(apart.max(initial=0)))
+        self._parts = [np.exp(steps / -length)[apart] for length in _LENGTHS]
         same_source = ours.sources[:, None] == theirs.sources[None, :]
         self._alike = (ours.launches[:, None] == theirs.launches[None, :]) * np.where(same_source, 1.0, _KIN)
 
-    def _summed(self, values: Matrix) -> Matrix:
-        """(ours, theirs) sums over the params of what a table says of two ranks."""
-        flat = (len(self._ours), -1), (len(self._theirs), -1)
-        summed: Matrix = (self._ours @ values).reshape(flat[0]) @ self._theirs.reshape(flat[1]).T
-        return summed
-
-    def covariance(self, length: float, share: float) -> Matrix:
+    def covariance(self, prior: _Prior) -> Matrix:
         """A sum over params and a product over params, mixed."""
-        if length not in self._parts:
-            mean = self._summed(np.exp(self._steps / -length)) / self._ours.shape[1]
-            self._parts[length] = mean, np.exp(self._apart / -length)
-        mean, product = self._parts[length]
+        parts = np.stack([self._parts[length][place] for place, length in enumerate(prior.lengths)])
+        return self._mixed(prior.share, parts.mean(axis=0), parts.prod(axis=0))
+
+    def with_each_length(self, prior: _Prior, place: int) -> Iterator[Matrix]:
+        """The covariance of a prior with every length of one param in turn."""
+        count = len(prior.lengths)
+        others = [self._parts[length][at] for at, length in enumerate(prior.lengths) if at != place]
+        total = np.sum(others, axis=0) if others else 0.0
+        product = np.prod(others, axis=0) if others else 1.0
+        for parts in self._parts:
+            yield self._mixed(prior.share, (total + parts[place]) / count, product * parts[place])
+
+    def _mixed(self, share: float, mean: Matrix, product: Matrix) -> Matrix:
         return np.asarray(self._alike * (share * mean + (1 - share) * product), np.float64)
 
 
+class _Prior(NamedTuple):
+    """Hyperparameters: each param's place in `_LENGTHS`, and the share of the variance that is a sum over params."""
+
+    lengths: tuple[int, ...]
+    share: float
+
+
+def _likelihood(times: Matrix, covariance: Matrix) -> float:
+    """Logarithm of the likelihood of standardised times, but for a constant."""
+    factor = _factor(covariance)
+    return -0.5 * float(times @ cho_solve(factor, times)) - float(np.log(np.diag(factor[0])).sum())
+
+
+def _fitted(times: Matrix, features: _Features) -> _Prior:
+    """The likeliest prior: one length for all params, then each param's own where that says clearly more.
+
+    Args:
+        times: (n,) standardised log times.
+        features: of the same kernels.
+    """
+    likeness, params = _Likeness(features, features), features.ranks.shape[1]
+    shared = [_Prior((length,) * params, share) for length in range(len(_LENGTHS)) for share in _SHARES]
+    likelihoods = [round(_likelihood(times, likeness.covariance(prior)), 6) for prior in shared]
+    reached = max(likelihoods)
+    best = shared[likelihoods.index(reached)]
+    for _ in range(_SWEEPS):
+        before = best
+        for place in range(params):
+            for length, covariance in enumerate(likeness.with_each_length(best, place)):
+                tried = _likelihood(times, covariance)
+                if tried > reached + _CLEARLY:
+                    reached = tried
+                    best = best._replace(lengths=(*best.lengths[:place], length, *best.lengths[place + 1 :]))
+        if best == before:
+            break
+    return best
+
+
+@functools.lru_cache(maxsize=16)
+def _known_prior(times: bytes, ranks: bytes, launches: bytes, sources: bytes) -> _Prior:
+    """`_fitted` of the arrays' bytes: children of one generation are drawn from the same times."""
+    y = np.frombuffer(times, np.float64)
+    whole = np.frombuffer(ranks, np.int64).reshape(len(y), -1)
+    return _fitted(y, _Features(whole, np.frombuffer(launches, np.int64), np.frombuffer(sources, np.int64)))
+
+
 def _process(times: Matrix, pending: int, features: _Features) -> _Expected:
-    """A Gaussian process through log times, by the likeliest of a few priors, evaluated on the pool.
+    """A Gaussian process through log times, by the likeliest prior, evaluated on the pool.
 
     Args:
         times: (n,) log times of the first n kernels.
@@ -243,17 +294,13 @@ def _process(times: Matrix, pending: int, features: _Features) -> _Expected:
     """
     n, known = len(times), len(times) + pending
     level, spread = float(times.mean()), max(float(times.std()), 1e-3)
-    y = (times - level) / spread
-    likeness = _Likeness(features[:known], features[:known])
-    likeliest, chosen, weights = -math.inf, (0.0, 0.0), y
-    for prior in itertools.product(_LENGTHS, _SHARES):
-        factor = _factor(likeness.covariance(*prior)[:n, :n])
-        solved = cho_solve(factor, y)
-        likelihood = -0.5 * float(y @ solved) - float(np.log(np.diag(factor[0])).sum())
-        if likelihood > likeliest:
-            likeliest, chosen, weights = likelihood, prior, solved
-    factor = _factor(likeness.covariance(*chosen))
-    across = _Likeness(features[known:], features[:known]).covariance(*chosen)
+    y = np.ascontiguousarray((times - level) / spread)
+    first = features[:n]
+    arrays = (np.ascontiguousarray(each) for each in (first.ranks, first.launches, first.sources))
+    prior = _known_prior(y.tobytes(), *(array.astype(np.int64).tobytes() for array in arrays))
+    factor = _factor(_Likeness(features[:known], features[:known]).covariance(prior))
+    weights = cho_solve(_factor(_Likeness(first, first).covariance(prior)), y)
+    across = _Likeness(features[known:], features[:known]).covariance(prior)
     explained = (across * cho_solve(factor, across.T).T).sum(axis=1)
     variance = np.maximum(1.0 - explained, 0.0)
     return _Expected(level + spread * (across[:, :n] @ weights), spread**2 * variance)
