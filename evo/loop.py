@@ -41,8 +41,9 @@ from evo.tally import timings_of
 from fitness import gpu as gpus
 from fitness.baselines import BaselineTimes, fastest
 from fitness.outcome import Gate, Timed
+from mutations.launches import servings
 from mutations.llm.recording import ReplayError
-from mutations.operator import Candidate, Context, Operator, Plan
+from mutations.operator import Candidate, Context, Judged, Operator, Plan
 
 BASELINE_N = -1
 """Number under which the baseline goes through the pool; it is no candidate."""
@@ -293,9 +294,17 @@ class _Run:
         judge_all(session, candidates, best.time_us if best else None, full=self._search.generation == 0)
         for plan in (*plans, *refills):
             judged = session.judged.get(plan.n)
-            self._search.tell(plan.n, judged.outcome if judged is not None else None)
+            outcome = judged.outcome if judged is not None else None
+            self._search.tell(plan.n, outcome, self._served(judged))
         if self._start.seeds and self._search.generation == 0:
             self._check_seeds()
+
+    def _served(self, judged: Judged | None) -> tuple[tuple[int, ...], ...]:
+        """Which launches serve each timed shape; empty for what cannot be run."""
+        if judged is None or not isinstance(judged.outcome, Timed):
+            return ()
+        found = servings(judged.candidate.kernel, self._session.task, gpus.load(self._session.experiment.device.gpu))
+        return tuple(places for places, _ in found)
 
     def _make(self, plan: Plan) -> Entry:
         session = self._session

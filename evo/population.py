@@ -90,7 +90,7 @@ class Variation:
 
 @dataclass(frozen=True)
 class Niches:
-    """Families, members descended from the same seed, as places of their own to breed in.
+    """Families, members of one kind, as places of their own to breed in.
 
     Attributes:
         family: of a candidate number.
@@ -265,7 +265,7 @@ class Population:
         Args:
             island: which one.
             children: this generation's valid ones, without those whose code the run had before.
-            family: members descended from the same seed.
+            family: of a candidate number.
             niches: how many families within reach keep their best member whatever the others do, the fastest
                 first, so that a seed which is slow only at its default parameters is not lost.
         """
@@ -293,7 +293,7 @@ class Population:
         """Ring migration: each island's best replaces a slow one of the next; no object is in two islands.
 
         Args:
-            family: members descended from the same seed; the best of each stays, while there are others.
+            family: of a candidate number; the best of each stays, while there are others.
         """
 
         def replaceable(members: list[Member], k: int) -> list[Member]:

@@ -26,14 +26,18 @@ MIGRATION_EVERY = 2
 
 SPREAD = 0.5
 """Share of the children whose parent's family is drawn first, in proportion to its speed: a family that improves fast
-at first may have little left to gain, and one that begins slowly much."""
+at first may have little left to gain, and one that begins slowly much.
+
+A family descends from one seed and divides the timed shapes alike among its launches: where a kernel has a launch for
+narrow operands and one for wide ones, which of them serves a shape is a choice that single steps of other params do not
+undo."""
 
 BARREN = 8
 """Children of a family without a better best that halve its chance: what is exhausted makes room."""
 
 INSPIRATIONS = 2
 """Members of the hall of fame a child's operator may look at besides its parents: the best, then the best of
-another family."""
+another seed's descendants."""
 
 REPAIRABLE = 16
 """Latest failures that repairing operators choose from, the latest first."""
@@ -78,7 +82,7 @@ class Settings:
     @property
     def island_size(self) -> int:
         """Members an island keeps: two thirds of its children, so that selection is strong; at least 4."""
-        return max(4, round(self.children / self.islands * 2 / 3))
+        return max(6, round(self.children / self.islands * 2 / 3))
 
 
 @dataclass(frozen=True)
@@ -104,9 +108,10 @@ class Search:
         self._refilled = False
         self._outcomes: dict[int, Outcome | None] = {}
         self._codes: set[str] = set()
-        self._families: dict[int, int] = {}
-        self._champions: dict[int, float] = {}
-        self._barren: dict[int, int] = {}
+        self._roots: dict[int, int] = {}
+        self._families: dict[int, Hashable] = {}
+        self._champions: dict[Hashable, float] = {}
+        self._barren: dict[Hashable, int] = {}
         self._valid: dict[int, float] = {}
         self._refuted: set[int] = set()
         self._failed: list[int] = []
@@ -206,8 +211,13 @@ class Search:
         self._untold += [plan.n for plan in plans]
         return tuple(plans)
 
-    def tell(self, n: int, outcome: Outcome | None) -> None:
+    def tell(self, n: int, outcome: Outcome | None, served: Hashable = ()) -> None:
         """Report the verdict on candidate n; None where its operator refused.
+
+        Args:
+            n: the candidate.
+            outcome: the verdict.
+            served: equal for kernels whose launches divide the work alike, for example the timed shapes.
 
         Raises:
             OrderError: n was not asked for, was told before, or is not the next one in order.
@@ -221,7 +231,8 @@ class Search:
         self._untold.pop(0)
         self._outcomes[n] = outcome
         parents = self._plans[n].parents
-        self._families[n] = self._families[parents[0]] if parents else n
+        self._roots[n] = self._roots[parents[0]] if parents else n
+        self._families[n] = (self._roots[n], served)
         if not self._untold:
             self._close()
 
@@ -272,7 +283,7 @@ class Search:
         """Children of all islands in turn, so that a generation cut short treats the islands alike."""
         homes = [island for island, members in enumerate(self._population.islands) if members]
         counts = {home: len(range(place, count, len(homes))) for place, home in enumerate(homes)}
-        prospects: dict[Hashable, float] = {family: 0.5 ** (barren / BARREN) for family, barren in self._barren.items()}
+        prospects = {family: 0.5 ** (barren / BARREN) for family, barren in self._barren.items()}
         niches = Niches(self._families.__getitem__, SPREAD, prospects)
         varied = {}
         for home, share in counts.items():
@@ -297,10 +308,10 @@ class Search:
         return plans
 
     def _inspirations(self, parents: tuple[int, ...]) -> tuple[int, ...]:
-        """The best that are no parents: the very best, then the best of another family than the first parent's."""
+        """The best that are no parents: the very best, then the best of another seed's than the first parent's."""
         others = [member.n for member in self._population.hall if member.n not in parents]
-        family = self._families[parents[0]]
-        strangers = [n for n in others[1:] if self._families[n] != family]
+        root = self._roots[parents[0]]
+        strangers = [n for n in others[1:] if self._roots[n] != root]
         return tuple(dict.fromkeys([*others[:1], *strangers[:1], *others[1:]]))[:INSPIRATIONS]
 
     # the fold
@@ -315,7 +326,7 @@ class Search:
             outcome = self._outcomes[n]
             time_us = fitness_us(outcome) if outcome is not None else None
             if outcome is not None:
-                self._note(self._families[n], time_us)
+                self._note(n, time_us)
             if outcome is None or time_us is None:
                 self._failed = ([n] if outcome is not None else []) + self._failed[: REPAIRABLE - 1]
                 continue
@@ -334,12 +345,16 @@ class Search:
             judged, self._population.record(self._generation, times, judged=judged, valid=len(times)), len(times)
         )
 
-    def _note(self, family: int, time_us: float | None) -> None:
-        """Count the children of a family since its last better best."""
-        if time_us is not None and time_us < self._champions.get(family, math.inf):
-            self._champions[family], self._barren[family] = time_us, 0
+    def _note(self, n: int, time_us: float | None) -> None:
+        """Count the children of a family since one of them was a better best of its own."""
+        own = self._families[n]
+        parents = self._plans[n].parents
+        of = self._families[parents[0]] if parents else own
+        if time_us is not None and time_us < self._champions.get(own, math.inf):
+            self._champions[own] = time_us
+            self._barren[own] = self._barren[of] = 0
         else:
-            self._barren[family] = self._barren.get(family, 0) + 1
+            self._barren[of] = self._barren.get(of, 0) + 1
 
     def _settle(self, fresh: Mapping[int, list[Member]]) -> None:
         population = self._population

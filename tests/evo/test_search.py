@@ -302,3 +302,21 @@ def test_evolution_beats_chance_within_a_small_budget() -> None:
     drawn = statistics.median(race(seed, {"random": Share(1.0, 1)}) for seed in range(15))
     assert evolved < 1.1
     assert evolved < 0.85 * drawn
+
+
+def test_who_divides_the_shapes_otherwise_is_not_crowded_out() -> None:
+    """Six fast kernels that one launch serves at all shapes, and a slow one that two launches share."""
+
+    def parents_of(served: Callable[[int], object]) -> set[int]:
+        search = make(seeds=1, islands=1, children=8, generations=6, operators={"tune": Share(1.0, 1)})
+        bred: set[int] = set()
+        while plans := search.ask() if search.end is None else ():
+            for plan in plans:
+                bred |= set(plan.parents) if plan.generation > 1 else set()
+                # the eighth child of the first generation is slow; nobody else is of its kind
+                time_us = 9.0 if plan.n == 8 else 5.0 + plan.n / 100
+                search.tell(plan.n, timed(time_us, f"k{plan.n}"), served(plan.n))
+        return bred
+
+    assert 8 not in parents_of(lambda _n: ())
+    assert 8 in parents_of(lambda n: "two launches" if n == 8 else "one launch")

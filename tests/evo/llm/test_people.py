@@ -150,7 +150,7 @@ def test_a_run_pauses_calls_the_command_and_goes_on_exactly(tmp_path: Path) -> N
     said = tmp_path / "said.txt"
     script = "import os, sys; open(sys.argv[1], 'a').write(os.environ['EVO_RUN'] + ': ' + os.environ['EVO_REASON'])"
     command = f'{sys.executable} -c "{script}" {said}'
-    changes: dict[str, Any] = {"operators": {"tune": 1}, "search__generations": 12, "search__stagnation": 0}
+    changes: dict[str, Any] = {"operators": {"tune": 1}, "search__generations": 20, "search__stagnation": 0}
     plain = world.experiment(**changes)
     careful = world.experiment(**changes, pause__generations=3, pause__command=command)
     watcher = fakes.Watcher()
@@ -162,7 +162,7 @@ def test_a_run_pauses_calls_the_command_and_goes_on_exactly(tmp_path: Path) -> N
         assert said.read_text() == f"{paused.run_id}: no better best for 3 generations"
         assert any(kind == "paused" for kind, _ in watcher.events)
         resumed = paused
-        for _ in range(6):
+        for _ in range(14):
             if resumed.status != "paused":
                 break
             before = len(archive.entries(paused.run_id))
