@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import tomllib
 from collections.abc import Callable, Sequence
@@ -124,7 +125,7 @@ def _experiment(result: Result, name: str) -> dict[str, Any]:
         "operators": {"tune": 2, "rewrite": 1, "splice": 1},
         "budget": {"minutes": MINUTES},  # shared where several run: evaluations would go to the first of them
     }
-    experiment["task"]["seeds"] = _seeds(found, op, lambda glob: _serve(glob, experiment))
+    experiment["task"]["seeds"] = _seeds(found, op, lambda glob: _serving(glob, experiment))
     return experiment
 
 
@@ -149,32 +150,34 @@ def _pattern(result: Result) -> dict[str, Any]:
     return {**pattern, "sha256": FilePattern(path, result.name, "").digest}
 
 
-def _seeds(found: Analysis, op: str, serve: Callable[[str], bool]) -> list[str]:
+def _seeds(found: Analysis, op: str, serving: Callable[[str], list[str]]) -> list[str]:
     """Seeds in the recommended format and those with the least floors; compressed rows where they are not far larger.
 
     Of these, which serve the task; where none does, those of the format with the least floor that has some. Compressed
     rows store anything, so there are always such.
     """
     globs = {name: f"{op}/{name}_*" for name in (found.advice.format, *found.advice.best.values(), "csr")}
-    there = {name: glob for name, glob in globs.items() if seeds.seed_paths(glob) and serve(glob)}
+    there = {name: kept for name, glob in globs.items() if (kept := serving(glob))}
     sizes = {size.format: size.bytes for size in found.sizes.stored}
     if len(there) > 1 and sizes.get("csr", 0) > _FAR_LARGER * min(sizes[name] for name in there if name in sizes):
         there.pop("csr", None)
     if there:
-        return list(there.values())
+        return list(itertools.chain(*there.values()))
     by_floor = sorted(found.floors, key=lambda floor: floor.time_us)
-    others = (f"{op}/{name}_*" for name in dict.fromkeys(floor.format for floor in by_floor))
-    return [next(glob for glob in others if seeds.seed_paths(glob) and serve(glob))]
+    others = (serving(f"{op}/{name}_*") for name in dict.fromkeys(floor.format for floor in by_floor))
+    return next(filter(None, others))
 
 
-def _serve(glob: str, experiment: dict[str, Any]) -> bool:
-    """Whether some seed of that name is written for the task: its type, its shapes, the card."""
+def _serving(glob: str, experiment: dict[str, Any]) -> list[str]:
+    """The seeds of that glob that are written for the task (its type, its shapes, the card): it, or the few by name."""
+    if not seeds.seed_paths(glob):
+        return []
     asked = Experiment.from_dict({**experiment, "task": {**experiment["task"], "seeds": [glob]}}, where=glob)
     try:
-        starting_seeds(asked.checked_task, arch=gpus.load(asked.device.gpu).arch)
+        kept, notes = starting_seeds(asked.checked_task, arch=gpus.load(asked.device.gpu).arch)
     except SeedError:
-        return False
-    return True
+        return []
+    return [glob] if 2 * len(kept) > len(notes) else [seed.name for seed in kept]
 
 
 def _name(result: Result, used: set[str]) -> str:
