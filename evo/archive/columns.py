@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from evo.archive import connection
 from evo.archive.facts import ROOTS, WALK, guarded
 from evo.archive.store import Archive
 
@@ -42,7 +43,7 @@ def steps(archive: Archive, run_id: str, *names: str, judged: bool = False) -> I
     joins = "".join(join for table, join in _JOINS.items() if table in tables)
     order = " and o.judged_at is not null order by o.judged_at, c.n" if judged else " order by c.n"
     sql = f"select {', '.join(_COLUMNS[name][0] for name in names)} from candidates c{joins} where c.run_id = ?{order}"
-    yield from archive.database.conn.execute(sql, [run_id])
+    yield from connection.rows(archive.database, sql, [run_id])
 
 
 _SKETCH = "c.n, c.generation, c.island, c.operator, c.model, c.reason, c.kernel_id is null, o.kind, o.stage, o.time_us"
@@ -77,7 +78,8 @@ def outline(archive: Archive, run_id: str, of: int | None = None) -> Iterator[tu
 @guarded
 def rates(archive: Archive, run_id: str) -> Iterator[tuple[int, int, float, float]]:
     """(n, position of the shape, FLOP per byte, TFLOP/s) of every time of a run's valid candidates, by n and shape."""
-    yield from archive.database.conn.execute(
+    yield from connection.rows(
+        archive.database,
         "select t.n, t.position, t.tflops * 1e3 / t.gb_per_s, t.tflops from timings t"
         " join outcomes o on o.run_id = t.run_id and o.n = t.n where t.run_id = ? and t.subject = 'candidate'"
         " and o.fitness_us is not null order by t.n, t.position",
@@ -89,7 +91,8 @@ def rates(archive: Archive, run_id: str) -> Iterator[tuple[int, int, float, floa
 def pairs(archive: Archive, run_id: str, x: int, y: int) -> Iterator[tuple[int, float, float]]:
     """(n, time at shape `x`, time at shape `y`) of a run's valid candidates, microseconds, in order of n."""
     at = "t.run_id = :run and t.n = o.n and t.subject = 'candidate' and t.position = "
-    yield from archive.database.conn.execute(
+    yield from connection.rows(
+        archive.database,
         f"select o.n, (select t.time_us from timings t where {at} :x), (select t.time_us from timings t where {at} :y)"
         " from outcomes o where o.run_id = :run and o.fitness_us is not null order by o.n",
         {"run": run_id, "x": x, "y": y},

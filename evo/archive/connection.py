@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from sqlite_utils import Database
 
@@ -89,6 +91,19 @@ def in_memory() -> Database:
     database = Database(memory=True)
     _prepare(database)
     return database
+
+
+def rows(
+    database: Database, sql: str, values: Sequence[object] | Mapping[str, object] = (), *, named: bool = False
+) -> Iterator[Any]:
+    """Rows of a query, one at a time: tuples, or `sqlite3.Row`s where `named`.
+
+    No cursor for `yield from`: a generator that outlives the archive would close it, which is an error then.
+    """
+    cursor = database.conn.cursor()
+    if named:
+        cursor.row_factory = sqlite3.Row
+    return itertools.chain(cursor.execute(sql, values))
 
 
 @contextlib.contextmanager

@@ -50,7 +50,7 @@ def rows_of(archive: Archive, table: str, run_ids: list[str]) -> Iterator[tuple[
         ArchiveError: the archive cannot be read, or has something else where JSON should be.
     """
     with connection.guarded(archive.path):
-        yield from archive.database.conn.execute(EXPORTED[table].format(_marks(run_ids)), run_ids)
+        yield from connection.rows(archive.database, EXPORTED[table].format(_marks(run_ids)), run_ids)
 
 
 def json_lines(archive: Archive, table: str, run_ids: list[str]) -> Iterator[str]:

@@ -74,9 +74,7 @@ def guarded(function: Callable[P, Iterator[T]]) -> Callable[P, Iterator[T]]:
 
 def _rows(archive: Archive, sql: str, values: Mapping[str, object] | Sequence[object] = ()) -> Iterator[Row]:
     """Rows of a query, one at a time."""
-    cursor = archive.database.conn.cursor()
-    cursor.row_factory = sqlite3.Row
-    return cursor.execute(sql, values)
+    return connection.rows(archive.database, sql, values, named=True)
 
 
 @guarded

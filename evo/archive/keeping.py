@@ -19,6 +19,13 @@ DATASETTE = Path(__file__).with_name("datasette.json")
 """Metadata for `datasette`: titles, units, descriptions and canned queries."""
 
 _COUNTED = ("runs", "candidates", "outcomes", "timings", "confirmations", "kernels", "sources", "llm_calls", "events")
+_JSON = {
+    ("runs", "experiment"): "object", ("runs", "machine"): "object", ("kernels", "params"): "object",
+    ("candidates", "inspirations"): "array", ("outcomes", "findings"): "array", ("timings", "shape"): "object",
+    ("timings", "samples_us"): "array", ("confirmations", "evidence"): "object", ("events", "data"): "object",
+}  # fmt: skip
+_OF_EVERY_RUN = ("id", "rng_seed", "device", "gpu", "arch", "clock", "version", "machine")
+"""Columns of `runs` that may be null by their definition, not by our way of writing."""
 _WORKING_PATH = "runs/archive.db"
 
 
@@ -93,6 +100,7 @@ def check(archive: Archive) -> Iterator[str]:
         yield from wrong
         if wrong:  # what comes now takes them for what they should be
             return
+        yield from _incomplete_runs(archive)
         yield from _dangling(archive)
         yield from _out_of_order(archive)
         yield from _bad_json(archive)
@@ -110,6 +118,16 @@ def _wrong_types(archive: Archive) -> Iterator[str]:
         named = ", ".join(f"iif({test}, '{name} is ' || typeof({name}), null)" for name, test in wrong.items())
         sql = f"select rowid, coalesce({named}) as problem from {table} where {' or '.join(wrong.values())} limit 20"
         yield from (f"{table}: row {row['rowid']}: {row['problem']}" for row in archive.database.query(sql))
+
+
+def _incomplete_runs(archive: Archive) -> Iterator[str]:
+    """Runs that lack what every run is archived with."""
+    for column in _OF_EVERY_RUN:
+        for row in archive.database.query(f"select rowid from runs where {column} is null limit 20"):
+            yield f"runs: row {row['rowid']}: {column} is missing"
+    for column in ("started_at", "ended_at"):
+        sql = f"select rowid from runs where {column} is not null and julianday({column}) is null limit 20"
+        yield from (f"runs: row {row['rowid']}: {column} is no moment" for row in archive.database.query(sql))
 
 
 def _out_of_order(archive: Archive) -> Iterator[str]:
@@ -137,12 +155,20 @@ def _dangling(archive: Archive) -> Iterator[str]:
 
 
 def _bad_json(archive: Archive) -> Iterator[str]:
-    for table, column in (
-        ("runs", "experiment"), ("runs", "machine"), ("kernels", "params"), ("outcomes", "findings"),
-        ("timings", "shape"), ("confirmations", "evidence"), ("events", "data"),
-    ):  # fmt: skip
-        sql = f"select rowid from {table} where {column} is not null and not json_valid({column}) limit 20"
-        yield from (f"{table}: row {row['rowid']}: {column} is not JSON" for row in archive.database.query(sql))
+    """JSON columns that hold something else, or JSON of another kind than readers expect."""
+    for (table, column), kind in _JSON.items():
+        wrong = f"iif(json_valid({column}), json_type({column}) is not '{kind}', 1)"
+        sql = (
+            f"select rowid, json_valid({column}) as valid from {table} where {column} is not null and {wrong} limit 20"
+        )
+        for row in archive.database.query(sql):
+            yield f"{table}: row {row['rowid']}: {column} is {f'no {kind}' if row['valid'] else 'not JSON'}"
+    paths = {"op": "text", "dtype": "text", "shapes": "array"}
+    parts = " or ".join(f"json_type(experiment, '$.task.{name}') is not '{kind}'" for name, kind in paths.items())
+    for row in archive.database.query(
+        f"select id from runs where {parts} or json_array_length(experiment, '$.task.shapes') = 0"
+    ):
+        yield f"runs: the experiment of {row['id']} has no task"
 
 
 def _wrong_keys(archive: Archive) -> Iterator[str]:

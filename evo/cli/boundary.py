@@ -40,6 +40,12 @@ _DISK = {
     errno.ENAMETOOLONG: ("the name is too long", "choose a shorter one"),
 }
 
+_BUGS = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)
+"""What code raises that is wrong, or that was given something no archive of ours holds."""
+
+READ_FROM = "evo.archive"
+"""Key of a context's `meta`: the archive that the command reads."""
+
 _UNKNOWN = f"the system says so; {TRACEBACK}=1 in the environment shows where"
 
 _WRITTEN_FOR_USERS = {
@@ -76,8 +82,8 @@ class Command(click.Command):
         except KeyboardInterrupt:
             click.echo("evo: interrupted; what was judged is in the archive", err=True)
             ctx.exit(INTERRUPTED)
-        except (EvoError, ValueError, OSError, RuntimeError, MemoryError, sqlite3.Error) as error:
-            text = explain(error)
+        except (EvoError, OSError, RuntimeError, MemoryError, sqlite3.Error, *_BUGS) as error:
+            text = explain(error) or _blame_archive(ctx)
             if text is None:
                 raise
             if os.environ.get(TRACEBACK):
@@ -109,6 +115,23 @@ def explain(error: Exception) -> str | None:
         what, fix = _DISK[errno.ENOSPC]
         return f"archive: {what}; {fix}"
     return None
+
+
+def _blame_archive(ctx: click.Context) -> str | None:
+    """Whether the archive that was read is damaged, in a line that says how; None where it is sound: then we are."""
+    path = ctx.meta.get(READ_FROM)
+    if path is None:
+        return None
+    from evo.archive import Archive, keeping
+
+    try:
+        with Archive.open(path, readonly=True) as archive:
+            problem = next(keeping.check(archive), None)
+    except EvoError as error:
+        return str(error)
+    if problem is None:
+        return None
+    return f"archive {path} is damaged ({problem}); restore a copy; evo archive check lists all that is wrong"
 
 
 def _speaks_for_itself(error: Exception) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 import evo
+from evo.cli.boundary import READ_FROM
 
 if TYPE_CHECKING:
     from evo.archive import Archive
@@ -49,8 +50,12 @@ def open_for_reading(path: Path | None, ref: str | None = None) -> Archive:
         for shipped in SHIPPED_ARCHIVES:
             if shipped.is_file():
                 click.echo(f"evo: no {WORKING_ARCHIVE} here; reading the archive that comes with evo", err=True)
-                return Archive.open(shipped, readonly=True)
-    return Archive.open(path or WORKING_ARCHIVE, readonly=True)
+                path = shipped
+                break
+    opened = Archive.open(path or WORKING_ARCHIVE, readonly=True)
+    if (context := click.get_current_context(silent=True)) is not None:
+        context.meta[READ_FROM] = opened.path
+    return opened
 
 
 def writable_archive(path: Path | None, *, must_exist: bool = False) -> Archive:

@@ -58,3 +58,36 @@ def test_a_circle_of_parents_ends(tmp_path: Path) -> None:
     ):  # fmt: skip
         result = CliRunner().invoke(cli, [*command, "--archive", str(path)])
         assert result.exit_code == 0, (command, result.output)
+
+
+@pytest.mark.parametrize(
+    ("statement", "says"),
+    [
+        ("update runs set experiment = '[1]'", "runs: row 1: experiment is no object"),
+        ("update runs set experiment = '{'", "runs: row 1: experiment is not JSON"),
+        ('update runs set experiment = \'{"task": {"op": "spmm", "dtype": "float16", "shapes": []}}\'', "no task"),
+        ("update outcomes set findings = '{}' where n = 3", "outcomes: row 4: findings is no array"),
+        ("update outcomes set time_us = 'fast' where n = 5", "outcomes: row 5: time_us is text"),
+        ("update timings set shape = '7' where n = 5", "shape is no object"),
+    ],
+)
+@pytest.mark.parametrize("command", [["lineage", "best"], ["report", "--out", "r.html"], ["plot", "--out", "."]])
+def test_what_no_run_can_have_written_is_the_archives_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statement: str, says: str, command: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    changed(Path("a.db"), statement)
+    with Archive.open("a.db", readonly=True) as archive:
+        assert any(says in problem for problem in keeping.check(archive))
+    result = CliRunner().invoke(cli, [*command, "--archive", "a.db"])
+    assert isinstance(result.exception, SystemExit | None), result.exception
+    if result.exit_code:
+        assert len(result.output.splitlines()) == 1
+        assert "a.db" in result.output
+
+
+def test_a_bug_is_not_blamed_on_a_sound_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archives.make(tmp_path / "a.db")
+    monkeypatch.setattr("evo.lineage.statistics._count", None)
+    result = CliRunner().invoke(cli, ["lineage", "nm24", "--stats", "--archive", str(tmp_path / "a.db")])
+    assert isinstance(result.exception, TypeError)

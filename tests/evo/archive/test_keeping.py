@@ -53,6 +53,8 @@ def test_a_sound_archive_has_no_problem(path: Path) -> None:
         ("update runs set machine = '{'", "machine is not JSON"),
         ("update candidates set kernel_id = 'x' where n = 5", "refers to nothing"),
         ("update kernels set params = '{'", "params is not JSON"),
+        ("update runs set gpu = null", "runs: row 1: gpu is missing"),
+        ("update runs set started_at = 'soon'", "runs: row 1: started_at is no moment"),
         ("update outcomes set time_us = 'fast' where n = 5", "outcomes: row 5: time_us is text"),
         ("update sources set text = x'00ff'", "sources: row 1: text is blob"),
         ("update parents set parent_n = 5 where n = 2", "2 comes before its parent 5"),
