@@ -16,6 +16,7 @@ from evo.lineage.blame import Blame, BlamedLine, blame
 from evo.lineage.difference import Difference, difference
 from evo.lineage.genealogy import Branch, Lineage, Node, Place, Step
 from evo.lineage.refs import Found, resolve
+from evo.lineage.sketches import Sketch, outline, sketches
 from evo.lineage.statistics import Share, all_shares, shares
 
 __all__ = [
@@ -28,10 +29,13 @@ __all__ = [
     "Node",
     "Place",
     "Share",
+    "Sketch",
     "Step",
     "all_shares",
     "blame",
     "difference",
+    "outline",
     "resolve",
     "shares",
+    "sketches",
 ]
