@@ -134,9 +134,10 @@ def test_what_the_engine_fails_on_twice_is_left_aside_and_the_others_go_on(share
         assert why in finding.message
 
 
-def test_an_engine_that_fails_on_everything_is_a_pool_error() -> None:
+def test_an_engine_that_fails_on_everything_is_a_pool_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("evo.pool._DEFECTS_IN_A_ROW", 2)  # each takes two workers
     kernels = [(n, dense_kernel(SHARED=2, BM=bm, UNROLL=unroll)) for n, (bm, unroll) in enumerate(VARIANTS)]
-    said = r"5 candidates in a row.*a defect of the engine \(fakes.py, line \d+, run\)"
+    said = r"2 candidates in a row.*a defect of the engine \(fakes.py, line \d+, run\)"
     with Pool(SPEC, 2) as pool, pytest.raises(PoolError, match=said) as caught:
         list(pool.judge(TASK, kernels))
     assert caught.value.__notes__[0].startswith("In the worker:\nTraceback")

@@ -1,8 +1,8 @@
 """Seeds that serve any type, layout and epilogue give right results with every check of the simulator on.
 
 Each is run at two of the shapes of gate 4, with tails and awkward data; all six, and the full lists, are slow tests.
-The quick list crosses types, layouts, epilogues and patterns so that each occurs with each family; types that
-`test_bug_reports.py` has run already are slow ones.
+The quick list crosses types, layouts, epilogues and patterns so that each occurs with each family; other pairs of a
+seed and a task, and types that `test_bug_reports.py` has run already, are slow ones.
 """
 
 from __future__ import annotations
@@ -112,17 +112,32 @@ def make_task(op: str, changes: dict[str, object]) -> Task:
 
 
 CROSSED = ("gemm/", "spmm/csr_", "spmm/bsr_", "spmm/nm24_")
+
+
+def quick(pattern: str, name: str) -> set[str]:
+    """Labels of the tasks that are tried always: in the crossed families two, others for the next seed."""
+    if not pattern.startswith(CROSSED):
+        return {"float16"}
+    served = [label for label, changes in FAMILIES[pattern].items() if serves(name, changes)]
+    first = names(pattern).index(name)
+    return {served[(first + step) % len(served)] for step in (0, 1)}
+
+
+def serves(name: str, changes: dict[str, object]) -> bool:
+    return not make_task(name.partition("/")[0], changes).domain_violations(kernel(name))
+
+
 CASES = [
     pytest.param(
         name,
         make_task(name.partition("/")[0], changes),
         id=f"{name}-{label}",
-        marks=pytest.mark.slow if label != "float16" and not pattern.startswith(CROSSED) else (),
+        marks=() if label in quick(pattern, name) else pytest.mark.slow,
     )
     for pattern, tasks in FAMILIES.items()
     for name in names(pattern)
     for label, changes in tasks.items()
-    if not make_task(name.partition("/")[0], changes).domain_violations(kernel(name))
+    if serves(name, changes)
 ]
 #: Settings far from the defaults: other tile shapes, both orders, blocks of other sizes than the pattern's.
 SETTINGS: dict[str, dict[str, int]] = {
@@ -238,6 +253,12 @@ def test_every_seed_is_of_a_family_and_has_settings() -> None:
 def test_every_bin_of_rows_is_met(params: dict[str, int], device: Device) -> None:
     task = make_task("spmv", {"pattern": {"kind": "rows", "density": 0.2}, "dtype": "float32"})
     right(kernel("spmv/csr_binned").with_params(params), task, device)
+
+
+def test_every_task_of_a_crossed_family_is_tried_always_with_some_seed() -> None:
+    for pattern, tasks in FAMILIES.items():
+        if pattern.startswith(CROSSED):
+            assert {label for name in names(pattern) for label in quick(pattern, name)} == set(tasks)
 
 
 def test_every_family_is_tested_in_two_types_or_more() -> None:
