@@ -6,7 +6,7 @@ import csv
 import time
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
@@ -127,9 +127,9 @@ class Ahead:
             for _, kernel in seeds_of(task.op):
                 if isinstance(kernel, Kernel):
                     asked.add((kernel.source, (*task.defines, *kernel.defines), tuple(kernel.header.options), arch))
-        waiting = [self._pool.submit(compiled, *one) for one in sorted(asked)]
+        waiting = {self._pool.submit(compiled, *one) for one in sorted(asked)}
         while waiting:
-            waiting = [future for future in waiting if not _is_done(future)]
+            waiting = set(wait(waiting, timeout=_LOOK_S, return_when=FIRST_COMPLETED).not_done)
             yield len(waiting)
 
     def prepare(

@@ -250,6 +250,14 @@ def test_of_a_folder_with_an_index_only_what_is_to_be_measured() -> None:
     assert names == {name for name, role in roles.items() if role == "bench"}
 
 
+def test_it_says_all_the_while_that_seeds_are_compiled() -> None:
+    """A child that says nothing until the last one is compiled is taken to hang."""
+    with ahead.Ahead(workers=1) as made:
+        left = list(made.compile_all((8,), "sm_90a"))
+    assert left[-1] == 0
+    assert len(left) > 1
+
+
 def test_matrices_are_made_ready_in_order_and_the_unreadable_left_out(tmp_path: Path) -> None:
     (tmp_path / "bad.mtx").write_text("%%MatrixMarket nonsense\n")
     jobs = [(ahead.Job("bad.mtx", tmp_path), (8,)), (ahead.Job("cugraph/dolphins.mtx.gz", DATA), (1, 8))]
