@@ -23,6 +23,9 @@ GUARD: Final = 4096
 ALIGNMENT: Final = 256
 """Of every buffer of a timed run, as the vendor libraries get them."""
 
+MOST_SETS: Final = 64
+"""Of one case's operands: no sample has more runs, and the L2 is flushed before each."""
+
 KEPT_BYTES: Final = 16 << 30
 """Rotating operand sets that a process keeps for the next candidate."""
 
@@ -163,7 +166,7 @@ class OperandCache:
         self._kept: OrderedDict[tuple[tuple[str, int], ...], OperandSets] = OrderedDict()
 
     def get(self, inputs: Inputs) -> OperandSets:
-        """Sets of these inputs, 5x L2 in all."""
+        """Sets of these inputs, 5x L2 in all, or as many as a sample has runs at most."""
         key = tuple(sorted((name, id(array)) for name, array in inputs.buffers.items()))
         if key not in self._kept:
             self._kept[key] = self._make(inputs)
@@ -187,7 +190,7 @@ class OperandCache:
         for name, array in inputs.buffers.items():
             offsets[name] = size
             size += -(-array.nbytes // ALIGNMENT) * ALIGNMENT + ALIGNMENT
-        count = max(2, -(-5 * self.l2_bytes // size)) if size * 2 < 5 * self.l2_bytes else 2
+        count = min(MOST_SETS, max(2, -(-5 * self.l2_bytes // size)))
         image = np.zeros(size, np.uint8)
         for name, array in inputs.buffers.items():
             image[offsets[name] : offsets[name] + array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)

@@ -16,14 +16,14 @@ import numpy as np
 from fitness.devices.cuda.audit import Audit
 from fitness.devices.cuda.driver import Array, Card
 from fitness.devices.cuda.loaded import LoadedProgram
-from fitness.devices.cuda.memory import ALIGNMENT, OperandCache
+from fitness.devices.cuda.memory import ALIGNMENT, MOST_SETS, OperandCache
 from fitness.devices.device import Inputs, Program
 from fitness.timing import Plan, Samples, interleave
 
 GROUP_US: Final = 200.0
 """Work between two events, where one run is shorter than SINGLE_US."""
 SINGLE_US: Final = 50.0
-MOST_RUNS: Final = 64
+MOST_RUNS: Final = MOST_SETS  # each has a set of its own
 _VERIFIED: Final = 1  # timed runs of each subject whose outputs are handed back, screen and full protocol each
 
 

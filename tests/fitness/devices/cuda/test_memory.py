@@ -10,6 +10,7 @@ import pytest
 
 from fitness.devices.cuda.audit import poison_words
 from fitness.devices.cuda.memory import GUARD, OperandCache, Slab, layout
+from fitness.devices.cuda.timing import MOST_RUNS, runs_per_sample
 from fitness.devices.device import ResolvedWorkspace
 from tests.fitness.devices.cuda.fake import FakeAudit, FakeCard, copy_inputs, copy_program, peek, poke
 
@@ -116,3 +117,11 @@ def test_large_operands_have_two_sets() -> None:
     card = FakeCard()
     audit: Any = FakeAudit(card)
     assert len(OperandCache(card, audit, 16).get(copy_inputs()).bases) == 2  # type: ignore[arg-type]
+
+
+def test_small_operands_have_no_more_sets_than_a_sample_has_runs() -> None:
+    """A hundred nonzeros had sets by the thousand, each allocated, copied and summed up for every candidate."""
+    card = FakeCard()
+    audit: Any = FakeAudit(card)
+    sets = OperandCache(card, audit, 50 << 20).get(copy_inputs())  # type: ignore[arg-type]
+    assert len(sets.bases) == MOST_RUNS == runs_per_sample(0.1)
