@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,8 +14,10 @@ import pytest
 
 from benchmarks.archive_scale import synthetic
 from evo.archive import Archive
+from evo.archive.lock import run_lock
 from evo.cli.options import SHIPPED_ARCHIVES
 from evo.report.page import page
+from evo.watching import Server
 from mutations.operator import Candidate, Plan
 from tests.evo import archives
 from tests.evo.report.test_page import EVIL
@@ -178,3 +181,26 @@ def test_tables_are_neither_cut_nor_squeezed(browser: Browser, tmp_path: Path) -
     )
     assert [text for height, text in rows if height > 160] == []
     opened.close()
+
+
+def test_a_served_report_shows_what_comes_meanwhile(browser: Browser, tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    run = archives.make(path)
+    opened = browser.new_page()
+    problems: list[str] = []
+    opened.on("pageerror", lambda error: problems.append(str(error)))
+    opened.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+    with run_lock(path, run.id):
+        server = Server(path, run.id, 0)
+        serving = threading.Thread(target=server.run, kwargs={"interval_s": 0.1, "grace_s": 0.0})
+        serving.start()
+        opened.goto(server.url)
+        opened.locator("#matches", has_text="6 of 6").wait_for()
+        with Archive.open(path) as archive:
+            archive.add_entries(run.id, [Candidate(Plan(6, 3, 0, "tune", (5,)), archives.kernel("new"), "came later")])
+            archive.add_outcome(run.id, 6, archives.timed("f", 4.0, 4.0))
+        opened.locator("#matches", has_text="7 of 7").wait_for()
+        assert opened.get_by_text("came later").first.is_visible()
+    serving.join()
+    opened.close()
+    assert [problem for problem in problems if "favicon" not in problem and "404" not in problem] == []
