@@ -24,6 +24,8 @@ _JSON = {
     ("candidates", "inspirations"): "array", ("outcomes", "findings"): "array", ("timings", "shape"): "object",
     ("timings", "samples_us"): "array", ("confirmations", "evidence"): "object", ("events", "data"): "object",
 }  # fmt: skip
+_TASK = {"op": "text", "dtype": "text", "shapes": "array"}
+"""What readers look for in the task of an experiment."""
 _OF_EVERY_RUN = ("id", "rng_seed", "device", "gpu", "arch", "clock", "version", "machine")
 """Columns of `runs` that may be null by their definition, not by our way of writing."""
 _WORKING_PATH = "runs/archive.db"
@@ -96,14 +98,14 @@ def check(archive: Archive) -> Iterator[str]:
     """
     with connection.guarded(archive.path):
         yield from archive.check()
-        wrong = list(_wrong_types(archive))
+        wrong = [*_wrong_types(archive), *_bad_json(archive)]
         yield from wrong
         if wrong:  # what comes now takes them for what they should be
             return
         yield from _incomplete_runs(archive)
         yield from _dangling(archive)
         yield from _out_of_order(archive)
-        yield from _bad_json(archive)
+        yield from _odd_content(archive)
         yield from _wrong_keys(archive)
 
 
@@ -163,12 +165,19 @@ def _bad_json(archive: Archive) -> Iterator[str]:
         )
         for row in archive.database.query(sql):
             yield f"{table}: row {row['rowid']}: {column} is {f'no {kind}' if row['valid'] else 'not JSON'}"
-    paths = {"op": "text", "dtype": "text", "shapes": "array"}
-    parts = " or ".join(f"json_type(experiment, '$.task.{name}') is not '{kind}'" for name, kind in paths.items())
-    for row in archive.database.query(
-        f"select id from runs where {parts} or json_array_length(experiment, '$.task.shapes') = 0"
+
+
+def _odd_content(archive: Archive) -> Iterator[str]:
+    """JSON that lacks what readers look for in it, and times of nobody. All of it is JSON."""
+    findings = "exists (select 1 from json_each(findings) where type <> 'object')"
+    task = " or ".join(f"json_type(experiment, '$.task.{name}') is not '{kind}'" for name, kind in _TASK.items())
+    for table, wrong, problem in (
+        ("outcomes", f"findings <> '[]' and {findings}", "a finding is no object"),
+        ("runs", f"{task} or json_array_length(experiment, '$.task.shapes') = 0", "its experiment has no task"),
+        ("timings", "n is null and subject in ('candidate', 'confirmation')", "a time of no candidate"),
     ):
-        yield f"runs: the experiment of {row['id']} has no task"
+        for row in archive.database.query(f"select rowid from {table} where {wrong} limit 20"):
+            yield f"{table}: row {row['rowid']}: {problem}"
 
 
 def _wrong_keys(archive: Archive) -> Iterator[str]:

@@ -78,7 +78,8 @@ def test_what_no_run_can_have_written_is_the_archives_fault(
     monkeypatch.chdir(tmp_path)
     changed(Path("a.db"), statement)
     with Archive.open("a.db", readonly=True) as archive:
-        assert any(says in problem for problem in keeping.check(archive))
+        problems = list(keeping.check(archive))
+    assert any(says in problem for problem in problems), problems
     result = CliRunner().invoke(cli, [*command, "--archive", "a.db"])
     assert isinstance(result.exception, SystemExit | None), result.exception
     if result.exit_code:

@@ -53,12 +53,14 @@ def test_a_sound_archive_has_no_problem(path: Path) -> None:
         ("update runs set machine = '{'", "machine is not JSON"),
         ("update candidates set kernel_id = 'x' where n = 5", "refers to nothing"),
         ("update kernels set params = '{'", "params is not JSON"),
+        ("update outcomes set findings = '[7]' where n = 3", "outcomes: row 4: a finding is no object"),
+        ("update timings set n = null", "a time of no candidate"),
         ("update runs set gpu = null", "runs: row 1: gpu is missing"),
         ("update runs set started_at = 'soon'", "runs: row 1: started_at is no moment"),
         ("update outcomes set time_us = 'fast' where n = 5", "outcomes: row 5: time_us is text"),
         ("update sources set text = x'00ff'", "sources: row 1: text is blob"),
         ("update parents set parent_n = 5 where n = 2", "2 comes before its parent 5"),
-        ("update kernels set params = '[1]'", "key of its source and params"),
+        ("update kernels set params = '[1]'", "params is no object"),
     ],
 )
 def test_what_was_changed_by_hand_is_found(path: Path, sql: str, words: str) -> None:
