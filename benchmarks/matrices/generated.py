@@ -76,14 +76,14 @@ def block_diagonal(blocks: int, size: int) -> Mask:
 
 GENERATED: Final[dict[str, tuple[Callable[..., Mask], tuple[Any, ...]]]] = {
     "stencil_1m": (stencil, (56,)),
-    "stencil_7m": (stencil, (100,)),
-    "stencil_49m": (stencil, (192,)),
     "rmat_1m": (rmat, (16, 16)),
-    "rmat_16m": (rmat, (20, 16)),
     "banded_3m": (banded, (200_000, 16)),
-    "banded_33m": (banded, (1_000_000, 33)),
-    "geometric_8m": (geometric, (500_000, 16.0)),
     "block_diagonal_4m": (block_diagonal, (4096, 32)),
+    "stencil_7m": (stencil, (100,)),
+    "geometric_8m": (geometric, (500_000, 16.0)),
+    "rmat_16m": (rmat, (20, 16)),
+    "banded_33m": (banded, (1_000_000, 33)),
     "block_diagonal_33m": (block_diagonal, (8192, 64)),
+    "stencil_49m": (stencil, (192,)),
 }
-"""Name, with about how many nonzeros -> (maker, arguments)."""
+"""Name, with about how many nonzeros -> (maker, arguments); the small ones first, as they take the least time."""

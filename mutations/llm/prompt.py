@@ -20,7 +20,7 @@ from fitness.task import Task
 from mutations.llm import describe
 from mutations.llm.messages import Message, system, user
 from mutations.llm.quoting import phrase, quoted
-from mutations.llm.strategies import card
+from mutations.llm.strategies import card, pattern_hint
 from mutations.operator import Judged
 
 DROPPED_FIRST: Final = (
@@ -135,7 +135,8 @@ def _format_sections(task: Task, names: tuple[str, ...], usable: tuple[str, ...]
         if place == 0:
             example = render("format_example", name=name, lines=facts["example"])
             sections.append(Section("worked example", example))
-            sections.append(Section("strategy", f"## Strategy for {name}\n{card(name)}"))
+            hint = pattern_hint(str((task.pattern or {}).get("kind", "")))
+            sections.append(Section("strategy", f"## Strategy for {name}\n{card(name)}\n{hint}".rstrip()))
     rest = {name: describe.format_summary(name) for name in usable if name not in names}
     if rest:
         sections.append(Section("other formats", render("other_formats", formats=rest)))

@@ -14,6 +14,7 @@ import pytest
 import mutations
 from fitness import gpu
 from fitness.compile import CompileError, compile_source
+from fitness.formats import FORMATS
 from fitness.kernel import parse_kernel
 from fitness.outcome import (
     CompileFailed,
@@ -29,10 +30,11 @@ from fitness.outcome import (
     WrongResult,
     WrongValues,
 )
+from fitness.patterns import PATTERNS
 from fitness.task import Task
 from mutations.llm import describe, prompt
 from mutations.llm.prompt import DROPPED_FIRST, Section, fitted
-from mutations.llm.strategies import card
+from mutations.llm.strategies import card, pattern_hint
 from mutations.operator import Judged
 from mutations.testing import judged, nm24_task, seed_kernel, timed
 from tests.mutations.llm.fakes import desk, reply, sent
@@ -251,3 +253,21 @@ def test_every_outcome_has_a_repair_or_needs_none() -> None:
     for outcome in OUTCOMES.values():
         kind = repair_kind(outcome(Gate.SMALL_RUN))
         assert (kind is None) == (outcome is Timed)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_has_a_card_of_its_own(name: str) -> None:
+    text = card(name)
+    assert "What usually wins:" in text
+    assert "\nPitfalls: " in text
+    assert text.splitlines()[-1].startswith("    ")  # one short example
+    assert text != card("none of them")
+    assert len(text) < 2000
+
+
+def test_what_the_pattern_asks_for_is_said_with_the_card() -> None:
+    task = dataclasses.replace(TASK, pattern={"kind": "power_law", "density": 0.01})
+    (strategy,) = [part.text for part in prompt.format_sections(task, ("csr",)) if part.name == "strategy"]
+    assert card("csr") in strategy
+    assert "share nonzeros, not rows" in strategy
+    assert {kind for kind in PATTERNS if not pattern_hint(kind)} == {"dense", "nm", "file"}
