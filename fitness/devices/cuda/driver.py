@@ -8,6 +8,7 @@ the same primary context (which PyTorch's runtime shares too).
 from __future__ import annotations
 
 import atexit
+import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -177,11 +178,10 @@ class Card:
         cu = self.cu
         mode = cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
         checked(cu.cuStreamBeginCapture(self.stream, mode), "cuStreamBeginCapture")
-        try:
+        with contextlib.ExitStack() as broken_off:
+            broken_off.callback(cu.cuStreamEndCapture, self.stream)
             enqueue()
-        except BaseException:
-            cu.cuStreamEndCapture(self.stream)
-            raise
+            broken_off.pop_all()
         graph = checked(cu.cuStreamEndCapture(self.stream), "cuStreamEndCapture")
         try:
             return checked(cu.cuGraphInstantiate(graph, 0), "cuGraphInstantiate")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 from collections import Counter
@@ -45,14 +46,13 @@ class LoadedProgram:
         self.card, self.program = card, program
         self.module = Module(card, program.compiled.cubin)
         self._images: list[tuple[int, int, int]] = []  # variable, its initial image, bytes
-        try:
+        with contextlib.ExitStack() as refused:
+            refused.callback(self.close)
             for name in global_variables(program.compiled.ptx):
                 self._keep_image(name)
             for launch in program.launches:
                 self.module.allow(launch)
-        except BaseException:
-            self.close()
-            raise
+            refused.pop_all()
 
     def _keep_image(self, name: str) -> None:
         found = self.module.variable(name)
