@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 from collections.abc import Iterator
 from pathlib import Path
 
 from evo.errors import EvoError
+
+_FULL = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the disk quota is used up"}
 
 
 @contextlib.contextmanager
@@ -40,6 +43,8 @@ def writing(place: Path, fix: str = "say where to write with --out") -> Iterator
     try:
         yield
     except OSError as error:
+        if error.errno in _FULL:  # another place on the same disk is no help
+            raise EvoError(f"{place} cannot be written: {_FULL[error.errno]}", "free some space") from error
         raise EvoError(f"{place} cannot be written ({why(error)})", fix) from error
 
 

@@ -35,3 +35,5 @@ def test_a_place_that_cannot_be_written_is_named_with_what_to_do(tmp_path: Path)
     assert str(caught.value) == f"{problem}; say where to write with --out"
     with pytest.raises(EvoError, match=r"x cannot be written \(TimeoutError\); do this"), writing(Path("x"), "do this"):
         raise TimeoutError
+    with pytest.raises(EvoError, match="x cannot be written: the disk is full; free some space"), writing(Path("x")):
+        raise OSError(errno.ENOSPC, "No space left on device")
