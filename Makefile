@@ -25,10 +25,9 @@ test:
 smoke:
 	$(PYTHON) -m evo.run experiments/smoke.toml
 
-# The picture at the top of the README: a real run, then its plot.
+# The picture at the top of the README, from the archive that comes with evo.
 plot:
-	$(PYTHON) -m evo.run experiments/nm24.toml
-	$(PYTHON) -m evo plot nm24 --out docs/images --name nm24 --format png --format pdf
+	$(PYTHON) -m evo plot nm24 --archive archive.db --out docs/images --name nm24 --format png --format pdf
 
 # The pictures of docs/gallery.md, from the archive that comes with evo.
 gallery:

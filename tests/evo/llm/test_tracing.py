@@ -38,7 +38,7 @@ def test_what_hinders_it_is_said() -> None:
     assert "no instruction comes from line" in trace_text(kernel, nm24_task(), GPU, Point(2))
 
 
-@pytest.mark.parametrize("limits", [(0.05, 8 << 30), (60.0, 400 << 20)])
+@pytest.mark.parametrize("limits", [(0.05, 8 << 30), (60.0, 250 << 20)])
 def test_it_ends_at_its_limits(limits: tuple[float, int]) -> None:
     kernel, line = scalar()
     text = trace_text(kernel, nm24_task(), GPU, Point(line), limits)
