@@ -7,7 +7,7 @@ import pytest
 
 from fitness.devices.device import BufferRef, Checks, Device, Inputs, Program, ResolvedLaunch, ResolvedWorkspace
 from fitness.devices.simulator import codegen
-from fitness.devices.simulator import simulator as module
+from fitness.devices.simulator import running as module
 from fitness.devices.simulator.simulator import Simulator
 from fitness.devices.testing import DeviceContract
 from fitness.gpu import load
