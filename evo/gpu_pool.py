@@ -100,12 +100,13 @@ class GpuPool:
         return self._ahead.prepare(task, kernels, stop=stop)
 
     def baselines(self, task: Task) -> tuple[BaselineTimes, ...]:
-        """Times of the vendor routines that `baseline = "auto"` means, on the first card.
+        """Times of the vendor routines that `baseline = "auto"` means, and of the task's own, on the first card.
 
         Raises:
             PoolError: the measurement failed.
         """
-        times = self._cards[0].vendor_times(task, VENDORS)
+        names = dict.fromkeys((*VENDORS, *([task.baseline_routine] if task.baseline_routine else [])))
+        times = self._cards[0].vendor_times(task, tuple(names))
         self._rivals[task.fingerprint] = fastest_names(times)
         return times
 

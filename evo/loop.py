@@ -40,7 +40,7 @@ from evo.summary import summarise
 from evo.tally import timings_of
 from fitness import gpu as gpus
 from fitness.baselines import BaselineTimes, fastest
-from fitness.outcome import Gate, Timed
+from fitness.outcome import Gate, Timed, Timing
 from mutations.launches import servings
 from mutations.llm.recording import ReplayError
 from mutations.operator import Candidate, Context, Judged, Operator, Plan
@@ -213,7 +213,7 @@ class _Run:
         known = next(facts.baselines(session.archive, session.run_id), None)
         if known is None:
             vendors = self._vendor_times()
-            known = fastest(vendors) or (self._baseline.name, self._judged_baseline().timings)
+            known = self._chosen(vendors) or (self._baseline.name, self._judged_baseline().timings)
             others = {entry.name: entry.timings for entry in vendors if entry.timings and entry.name != known[0]}
             session.archive.add_baseline(session.run_id, *known, others)
         session.baseline = known
@@ -222,7 +222,8 @@ class _Run:
     def _vendor_times(self) -> tuple[BaselineTimes, ...]:
         """Every vendor routine, told; none on the modelled clock, or where a kernel is named as the baseline."""
         session = self._session
-        if not isinstance(session.pool, VendorTimes) or session.task.baseline != "auto":
+        asked = session.task.baseline == "auto" or session.task.baseline_routine
+        if not isinstance(session.pool, VendorTimes) or not asked:
             return ()
         session.stage(Stage.BASELINE, 1)
         times = session.pool.baselines(session.task)
@@ -231,6 +232,16 @@ class _Run:
             session.event("vendor", {"message": f"{entry.name}: {told}"})
         session.step()
         return times
+
+    def _chosen(self, vendors: Sequence[BaselineTimes]) -> tuple[str, tuple[Timing, ...]] | None:
+        """The routine the task names, or the fastest at each shape; None without any."""
+        name = self._session.task.baseline_routine
+        if not name or not vendors:
+            return fastest(vendors)
+        (own,) = (entry for entry in vendors if entry.name == name)
+        if not own.timings:
+            raise BaselineError(f"baseline {name} gives no times here: {own.why_not}", 'write baseline = "auto"')
+        return name, own.timings
 
     def _judged_baseline(self) -> Timed:
         session = self._session

@@ -43,7 +43,8 @@ class Task:
         x_layout, y_layout: "col" (X[n*ldx + k], Y[n*ldy + m]) or "row" (X[k*ldx + n], Y[m*ldy + n]).
         shapes: the timed shapes; free: dimensions that hidden shapes vary.
         domain: conditions every shape obeys.
-        seeds: patterns of starting kernels; baseline: "auto" or a name.
+        seeds: patterns of starting kernels; baseline: "auto", a seed, a vendor
+            routine or "module:function" of a callable (w, x) -> y.
         tolerance: "auto", or a table with `tau` and `frobenius`.
         epilogue: what follows the product, in order (see `fitness.epilogue`).
     """
@@ -161,9 +162,16 @@ class Task:
         return tuple(f"W.{name}" for name in get_format(format).sizes)
 
     @property
+    def baseline_routine(self) -> str:
+        """The vendor routine or "module:function" that is named as the baseline; empty where a kernel or none is."""
+        from fitness.baselines import BASELINES
+
+        return self.baseline if self.baseline in BASELINES or ":" in self.baseline else ""
+
+    @property
     def baseline_seed(self) -> str:
-        """The seed speedups are counted against on the modelled clock."""
-        if self.baseline != "auto":
+        """The seed speedups are counted against, where no routine is: on the modelled clock."""
+        if self.baseline != "auto" and not self.baseline_routine:
             return self.baseline
         layouts = (self.x_layout, self.y_layout)
         return self.operation.simulator_baseline((self.dtype, self.out_dtype), layouts, epilogue=bool(self.epilogue))

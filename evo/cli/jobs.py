@@ -217,6 +217,8 @@ def load(name: str, options: Options, console: Console) -> Job:
     kind, why = resolve(experiment.device.kind, gpus.load(experiment.device.gpu))
     if kind == "cuda" and (problem := missing()):
         raise EvoError(f'{found.path}: device.kind = "cuda": {problem}', "evo doctor says what this machine can do")
+    if kind != "cuda" and (routine := experiment.checked_task.baseline_routine):
+        raise EvoError(f'{found.path}: task.baseline: only a card can time "{routine}"', 'write baseline = "auto"')
     if experiment.device.kind == "auto":
         console.print(f"device.kind = auto: {kind} ({why})", markup=False, soft_wrap=True)
     device = experiment.device.model_copy(update={"kind": kind})

@@ -524,3 +524,24 @@ def test_every_vendor_routine_is_archived_and_the_fastest_is_the_baseline() -> N
         told = [event.data["message"] for event in archive.events(summary.run_id, "vendor")]
         assert told[2] == "none: no blocks"
     assert Card.asked == 1
+
+
+def test_a_routine_may_be_named_as_the_baseline() -> None:
+    class Card(fakes.FakePool):
+        works = True
+
+        def baselines(self, task: Task) -> tuple[BaselineTimes, ...]:
+            assert task.baseline_routine == "mine:product"
+            times = fakes.timings(fakes.kernel("fast"), task)
+            own = BaselineTimes("mine:product", times if self.works else (), "" if self.works else "no module mine")
+            return BaselineTimes("cublas", fakes.timings(fakes.kernel("fast", A=8), task)), own
+
+    experiment = fakes.experiment(task__baseline="mine:product")
+    with Archive.memory() as archive:
+        summary = run_experiment(experiment, archive, pool=Card())
+        assert summary.baseline == "mine:product"
+        assert [name for name, _ in facts.baselines(archive, summary.run_id)] == ["mine:product", "cublas"]
+    broken = Card()
+    broken.works = False
+    with Archive.memory() as archive, pytest.raises(BaselineError, match="no module mine"):
+        run_experiment(experiment, archive, pool=broken)
