@@ -150,8 +150,8 @@ def _print(batch: Batch, results: list[Result], *, details: bool) -> None:
             soft_wrap=True,
         )
     if batch.skipped:
-        line = f"skipped    {len(batch.skipped)} tensors that are no matrices of weights (--json lists them)"
-        console.print(line, soft_wrap=True)
+        skipped = f"skipped    {len(batch.skipped)} tensors that are no matrices of weights (--json lists them)"
+        console.print(skipped, soft_wrap=True)
 
 
 def _draw(results: list[Result], folder: Path, formats: tuple[str, ...]) -> list[Path]:
