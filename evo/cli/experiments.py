@@ -29,7 +29,7 @@ def shipped_experiments() -> dict[str, Path]:
 
 
 def find(given: str) -> Found:
-    """Find the file a user names: `nm24.toml`, `experiments/nm24.toml` or just `nm24`.
+    """Find the file a user names: `nm24.toml`, `experiments/nm24.toml` or just `nm24`, also of ./experiments.
 
     Raises:
         ExperimentError: neither a file nor the name of a shipped experiment.
@@ -37,8 +37,9 @@ def find(given: str) -> Found:
     path = Path(given)
     if path.exists():
         return Found(path)
-    if path.with_name(path.name + ".toml").is_file():
-        return Found(path.with_name(path.name + ".toml"))
+    for place in (path.with_name(path.name + ".toml"), Path("experiments") / f"{path.name}.toml"):
+        if place.is_file():
+            return Found(place)
     shipped = shipped_experiments()
     if path.stem in shipped and path.suffix in ("", ".toml"):
         return Found(shipped[path.stem], shipped=True)

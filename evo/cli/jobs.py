@@ -22,7 +22,7 @@ from evo.errors import EvoError, ResumeError
 from evo.experiment import BudgetSection, Experiment
 from evo.gpu_pool import GpuPool
 from evo.ledger import ArchiveLibrary
-from evo.llm.connect import HINT, Connection, connect
+from evo.llm.connect import Connection, connect, hint
 from evo.llm.costs import costs_json, costs_line, costs_of
 from evo.loop import run_experiment
 from evo.observer import Observer, RunSummary, Silent
@@ -287,7 +287,7 @@ def _connection(job: Job, options: Options) -> Connection | None:
 def _run(
     job: Job, options: Options, console: Console, shared: Shared, resume: bool | str
 ) -> tuple[RunSummary, dict[str, object]]:
-    watcher = _observer(options, console)
+    watcher = _observer(options, console, job.experiment)
     connection = _connection(job, options)
     with Archive.open(job.archive) as archive:
         with _pool(job, options) as pool, closing(watcher) if isinstance(watcher, LiveProgress) else nullcontext():
@@ -321,10 +321,10 @@ def _run(
     return summary, result_json(summary, job.archive, folder) | costs_json(costs)
 
 
-def _observer(options: Options, console: Console) -> Observer:
+def _observer(options: Options, console: Console, experiment: Experiment) -> Observer:
     if options.quiet:
         return Silent()
-    return (LiveProgress if console.is_terminal else PlainProgress)(console, HINT)
+    return (LiveProgress if console.is_terminal else PlainProgress)(console, hint(experiment))
 
 
 def next_commands(job: Job, summary: RunSummary) -> list[str]:

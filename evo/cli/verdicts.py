@@ -154,7 +154,7 @@ def lines(verdict: Verdict) -> list[str]:
         if used.registers:
             said.append(
                 f"uses      {used.registers} registers, {used.shared_bytes} bytes shared, {used.spill_bytes} bytes "
-                f"spilled, occupancy {used.occupancy:.2f}"
+                f"spilled" + (f", occupancy {used.occupancy:.2f}" if used.occupancy else "")  # known once timed
             )
     said += [_finding(finding) for finding in outcome.findings]
     for shape, profile in verdict.profiles or ():

@@ -16,7 +16,8 @@ from mutations.llm.prices import Model, Price, price_of
 from mutations.llm.transport import Endpoint, OpenAITransport, Transport
 from mutations.operator import Operator
 
-HINT = "set OPENAI_API_KEY or OPENAI_BASE_URL, and give llm_edit a weight in [operators]"
+_ENDPOINT = "set OPENAI_API_KEY or OPENAI_BASE_URL"
+HINT = f"{_ENDPOINT}, and give llm_edit a weight in [operators]"
 """How to add a model."""
 
 PERSON = "person"
@@ -26,6 +27,15 @@ PERSON = "person"
 def asks_model(operator: Operator) -> bool:
     """True for operators that need a model."""
     return bool(getattr(operator, "asks_model", False))
+
+
+def hint(experiment: Experiment) -> str:
+    """How to add a model to an experiment: as much as it does not say itself."""
+    return _ENDPOINT if _asks(experiment) else HINT
+
+
+def _asks(experiment: Experiment) -> bool:
+    return any(asks_model(operator) for operator in load_operators(list(experiment.weights)).values())
 
 
 @dataclass(frozen=True)
@@ -45,10 +55,12 @@ def connect(experiment: Experiment, environment: Mapping[str, str], model: str |
         model: the only one to use, whatever the experiment names.
 
     Raises:
-        EvoError: the endpoint cannot be reached or refuses the key, no model can be chosen, or a budget of dollars
-            cannot be kept because a price is not known.
+        EvoError: `model` cannot be asked, the endpoint cannot be reached or refuses the key, no model can be chosen,
+            or a budget of dollars cannot be kept because a price is not known.
     """
-    if not any(asks_model(operator) for operator in load_operators(list(experiment.weights)).values()):
+    if not _asks(experiment):
+        if model is not None:
+            raise EvoError(f"--model {model}: no operator of the experiment asks a model", "give llm_edit a weight")
         return None
     section = experiment.llm
     choices = (ModelChoice(name=model),) if model is not None else section.models
@@ -57,6 +69,8 @@ def connect(experiment: Experiment, environment: Mapping[str, str], model: str |
         return Connection(models, FolderTransport(Path(section.folder)))
     endpoint = _endpoint(environment)
     if endpoint is None:
+        if model is not None:
+            raise EvoError(f"--model {model}: the environment names no endpoint", _ENDPOINT)
         return None
     transport = OpenAITransport(endpoint, section.concurrency, section.attempts)
     served = _served(transport, endpoint)

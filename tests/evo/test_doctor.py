@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from pytest_httpserver import HTTPServer
 
 from evo import doctor
 from evo.cli.group import cli
 from evo.doctor import Check, examine
 from fitness.compiler import cache
 from fitness.devices.cuda.available import CardInfo
+from tests.mutations.llm.server import ScriptedModel
 
 NAMES = {"python", "nvrtc", "pycuda", "card", "torch", "cusparselt", "ray", "nvcc", "ncu", "compute-sanitizer", "model"}
 
@@ -58,6 +60,13 @@ def test_an_endpoint_is_asked_only_when_told(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("OPENAI_API_KEY", "k")
     refused = doctor._endpoint(ask=True)
     assert (refused.state, refused.fix) == ("broken", "check the key and OPENAI_BASE_URL")
+
+
+def test_a_server_of_ones_own_needs_no_key(httpserver: HTTPServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = ScriptedModel(httpserver, [], models=("mine",))
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.setenv("OPENAI_BASE_URL", str(server.endpoint.base_url))
+    assert doctor._endpoint(ask=True) == Check("model", "ok", "answers; 1 models: mine")
 
 
 def test_a_broken_tool_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:

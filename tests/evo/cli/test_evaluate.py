@@ -115,3 +115,8 @@ def test_the_cost_of_calls_is_told_in_words_and_as_json() -> None:
     assert json.loads(json.dumps(as_json(verdict)))["end_to_end"][0]["calls"]["graph_us"] == 11.9
     without = dataclasses.replace(told, nsys=(), no_nsys="nsys is not installed")
     assert "no report: nsys is not installed" in lines(dataclasses.replace(verdict, end_to_end=(without,)))[-1]
+
+
+def test_occupancy_is_told_where_it_is_known() -> None:
+    assert "occupancy" not in evaluate(SCALAR, "--depth", "small_run")[1]
+    assert "occupancy" in evaluate(SCALAR)[1]

@@ -22,6 +22,13 @@ def test_a_file_of_the_user_comes_first() -> None:
     assert experiments.find("nm24") == experiments.Found(Path("nm24.toml"))
 
 
+def test_then_one_of_the_folders_own_experiments() -> None:
+    own = Path("experiments") / "nm24.toml"
+    own.parent.mkdir()
+    own.write_text("", encoding="utf-8")
+    assert experiments.find("nm24") == experiments.Found(own)
+
+
 @pytest.mark.parametrize("given", ["nm24", "nm24.toml", "experiments/nm24.toml"])
 def test_else_the_shipped_one_of_that_name(given: str) -> None:
     found = experiments.find(given)

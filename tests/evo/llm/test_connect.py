@@ -4,7 +4,7 @@ import pytest
 from pytest_httpserver import HTTPServer
 
 from evo.errors import EvoError
-from evo.llm.connect import connect
+from evo.llm.connect import connect, hint
 from mutations.llm.prices import Price
 from tests.evo.llm import world
 from tests.mutations.llm.server import ScriptedModel
@@ -21,6 +21,18 @@ def test_without_an_endpoint_or_an_operator_there_is_none(httpserver: HTTPServer
     by_path = world.experiment(operators={"tune": 1, "mutations.rewrite.unroll:Unroll": 1})
     assert connect(by_path, environment(ScriptedModel(httpserver, []))) is None  # no path of a model's operator
     assert httpserver.log == []
+
+
+def test_a_model_that_nobody_can_ask_is_no_silence(httpserver: HTTPServer) -> None:
+    with pytest.raises(EvoError, match=r"--model gpt-5: the environment names no endpoint; set OPENAI_API_KEY or"):
+        connect(world.experiment(), {}, "gpt-5")
+    with pytest.raises(EvoError, match=r"--model gpt-5: no operator of the experiment asks a model"):
+        connect(world.experiment(operators={"tune": 1}), environment(ScriptedModel(httpserver, [])), "gpt-5")
+
+
+def test_the_hint_says_what_is_missing_only() -> None:
+    assert "llm_edit" in hint(world.experiment(operators={"tune": 1}))
+    assert hint(world.experiment()) == "set OPENAI_API_KEY or OPENAI_BASE_URL"
 
 
 def test_an_operator_of_the_users_own_that_asks_a_model_counts(httpserver: HTTPServer) -> None:
