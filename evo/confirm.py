@@ -53,13 +53,14 @@ def confirm(session: Session, judged: Sequence[Judged]) -> None:
         session.pool.compare_with(session.task, seed.candidate.kernel)
     session.stage(Stage.CONFIRM, len(open_))
     kernels = [(entry.candidate.plan.n, entry.candidate.kernel) for entry in open_]
-    outcomes = {}
+    waiting, outcomes = [n for n, _ in kernels], {}
     for n, outcome in session.pool.judge(session.task, kernels, Gate.CONFIRMATION, None, full=True):
         outcomes[n] = outcome
         session.step()
-    for n, _ in kernels:  # in order of merit, whichever was ready first
-        outcome = outcomes[n]
-        session.confirm(_verdict(session, n, outcome), outcome.timings if isinstance(outcome, Timed) else ())
+        while waiting and waiting[0] in outcomes:  # in order of merit, whichever was ready first, and kept at once
+            first = waiting.pop(0)
+            found = outcomes[first]
+            session.confirm(_verdict(session, first, found), found.timings if isinstance(found, Timed) else ())
 
 
 def _verdict(session: Session, n: int, outcome: Outcome) -> Confirmation:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import numpy as np
 import pytest
@@ -135,3 +136,16 @@ def test_a_pool_of_cards_confirms_beside_the_best_seed() -> None:
     assert confirm.confirm_best(made)
     assert pool.calls[0] == (f"beside {seed.candidate.kernel.id}", -1)
     assert pool.count("confirm") == 2
+
+
+def test_a_confirmation_is_kept_though_the_next_one_is_broken_off() -> None:
+    class Broken(fakes.FakePool):
+        def judge(self, *arguments: Any, **more: Any) -> Any:
+            yield next(iter(super().judge(*arguments, **more)))
+            raise KeyboardInterrupt
+
+    made = session(Broken(), 4)
+    best = made.ranking()[0].candidate.plan.n
+    with pytest.raises(KeyboardInterrupt):
+        confirm.confirm_best(made)
+    assert set(made.archive.confirmations(made.run_id)) == {best}
