@@ -113,6 +113,7 @@ class Pareto:
         title: as elsewhere; x_label, y_label: with units and clock.
         points: of `PAIRS`.
         baseline: its (x, y), None where it has none.
+        best: number of the run's answer, None where it has none.
     """
 
     title: str
@@ -120,6 +121,7 @@ class Pareto:
     y_label: str
     points: NDArray[np.void]
     baseline: tuple[float, float] | None = None
+    best: int | None = None
 
     @property
     def height_in(self) -> float:
@@ -137,8 +139,21 @@ class Pareto:
                   label="Pareto front")  # fmt: skip
         if self.baseline is not None:
             axes.plot(*self.baseline, "x", color="black", markersize=5, label="baseline")
-        self._limit(axes, front)
+        best = self.points[self.points["n"] == self.best]
+        if len(best):
+            axes.plot(best["x"], best["y"], linestyle="none", marker="*", color=YELLOW, markersize=7, zorder=4,
+                      clip_on=False, markeredgecolor="black", markeredgewidth=0.5, label="best")  # fmt: skip
+        self._limit(axes, np.concatenate((front, best)))
+        self._count_outside(axes)
         legend_below(figure, axes, columns=3)
+
+    def _count_outside(self, axes: Axes) -> None:
+        """An entry of the legend that says how many candidates are beyond the axes."""
+        (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
+        x, y = self.points["x"], self.points["y"]
+        outside = len(x) - int(((left <= x) & (x <= right) & (bottom <= y) & (y <= top)).sum())
+        if outside:
+            axes.plot([], [], linestyle="none", label=f"{outside} slower, not shown")
 
     def _limit(self, axes: Axes, front: NDArray[np.void]) -> None:
         """Show what is near the front: a good twice its best, and all of it; a logarithmic axis where it is long."""
@@ -161,13 +176,13 @@ class Pareto:
 
     def table(self) -> Table:
         """Every point and whether it is on the front."""
-        return Table(("n", self.x_label, self.y_label, "on_front"), self._rows())
+        return Table(("n", self.x_label, self.y_label, "on_front", "is_best"), self._rows())
 
     def _rows(self) -> Iterator[tuple[object, ...]]:
         chosen = set(front_of(self.points)["n"].tolist())
-        yield from ((n, x, y, int(n in chosen)) for n, x, y in _plain(self.points))
+        yield from ((n, x, y, int(n in chosen), int(n == self.best)) for n, x, y in _plain(self.points))
         if self.baseline is not None:
-            yield "baseline", *self.baseline, None
+            yield "baseline", *self.baseline, None, None
 
 
 def front_of(points: NDArray[np.void]) -> NDArray[np.void]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 _RESAMPLES = 2000
-_TALLEST = 12.0  # the axis shows speedups down to this factor below the best
+_ENOUGH = 3  # of fewer runs a bootstrap only repeats the lowest and the highest
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Band:
 
 @dataclass(frozen=True)
 class Progress:
-    """Best speedup so far of groups of runs; groups of several get a mean with a 95 % band.
+    """Best speedup so far of groups of runs; groups of several get a mean with a band: 95 %, of two runs their range.
 
     Attributes:
         title, clock: as elsewhere; over: what x counts ("evaluations").
@@ -72,9 +72,8 @@ class Progress:
         for index, group in enumerate(self.groups):
             _draw_group(axes, group, index, alone=len(self.groups) == 1)
         values = [y for group in self.groups for run in group.runs for _, y in run.points]
-        axes.axhline(1.0, color="black", linewidth=0.6)
-        high = max([*values, 1.0]) * 1.06
-        low = max(min([*values, 1.0]) / 1.06, high / _TALLEST)
+        axes.axhline(1.0, color="black", linewidth=0.6, label="baseline")
+        high, low = max([*values, 1.0]) * 1.06, min([*values, 1.0]) / 1.06
         axes.set_ylim(low, high)
         axes.set_xlim(left=0)
         factor_axis(axes.yaxis, low, high)
@@ -89,12 +88,13 @@ class Progress:
                 band = band_of([run.points for run in group.runs])
                 numbers = zip(band.x, band.mean, band.low, band.high, strict=True)
                 rows += [(group.label, "mean", *(float(value) for value in row)) for row in numbers]
-        return Table(("group", "run", self.over, "best_speedup", "low_95", "high_95"), tuple(rows))
+        return Table(("group", "run", self.over, "best_speedup", "low", "high"), tuple(rows))
 
 
 def band_of(runs: Sequence[Sequence[tuple[float, float]]]) -> Band:
     """Geometric mean of several step curves and a 95 % percentile bootstrap interval (Efron 1979) over the runs.
 
+    Of two runs a bootstrap draws nothing but either or both: the interval is their range, and no 95 % is claimed.
     From the x where the last run has its first value; a run that ends early keeps its best. The resamples come
     from a fixed generator, so the band of the same runs is the same.
     """
@@ -125,12 +125,17 @@ def _draw_group(axes: Axes, group: Group, index: int, *, alone: bool) -> None:
         x, y = zip(*run.points, strict=True)
         if single:
             axes.step(x, y, where="post", color=colour, linestyle=dash, linewidth=1.3, label=group.label,
-                      marker=marker, markersize=2.6, markevery=max(1, len(x) // 8))  # fmt: skip
+                      marker=marker, markersize=2.6, markevery=max(1, len(x) // 8), clip_on=False)  # fmt: skip
         else:
             axes.step(x, y, where="post", color=colour, linewidth=0.4, alpha=0.55)
     if not single:
         band = band_of([run.points for run in group.runs])
         axes.fill_between(band.x, band.low, band.high, step="post", color=colour, alpha=0.2, linewidth=0)
         axes.step(band.x, band.mean, where="post", color=colour, linestyle=dash, linewidth=1.4, marker=marker,
-                  markersize=2.6, markevery=max(1, len(band.x) // 6),
-                  label=f"{group.label} ({len(group.runs)} runs: mean, 95 %)")  # fmt: skip
+                  markersize=2.6, markevery=max(1, len(band.x) // 6), clip_on=False,
+                  label=f"{group.label} ({len(group.runs)} runs: mean, {_spread(group)})")  # fmt: skip
+
+
+def _spread(group: Group) -> str:
+    """What the band of a group of several runs is."""
+    return "95 %" if len(group.runs) >= _ENOUGH else "range"

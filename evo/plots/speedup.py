@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _TALLEST = 24.0  # the axis shows speedups down to this factor below the best; slower seeds are named with theirs
+_MARGIN = 0.025  # of the generations, left and right: room for a whole marker
 _NARROW = 8.0  # an axis over fewer octaves than three gets ticks between the powers of two
 
 
@@ -128,7 +129,8 @@ def _draw_generations(axes: Axes, generations: Sequence[Generation]) -> None:
         axes.plot(x, y, color=BLUE, linewidth=1.4, marker="o", markersize=2.6, label="best so far")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     if generations:
-        axes.set_xlim(-0.15, max(generations[-1].number, 1) + 0.15)
+        last = max(generations[-1].number, 1)
+        axes.set_xlim(-_MARGIN * last, (1 + _MARGIN) * last)
 
 
 def _draw_seeds(axes: Axes, history: History) -> None:
@@ -178,7 +180,7 @@ def _draw_marks(axes: Axes, history: History) -> None:
 def _draw_mark(axes: Axes, height: float, text: str, dashes: tuple[int, tuple[int, ...]], *, above: bool) -> None:
     """A named horizontal line; its name at the right, above or below it."""
     axes.axhline(height, color="black", linewidth=0.7, linestyle=dashes)
-    axes.annotate(
+    name = axes.annotate(
         text,
         xy=(0.985, height),
         xycoords=axes.get_yaxis_transform(),
@@ -188,6 +190,7 @@ def _draw_mark(axes: Axes, height: float, text: str, dashes: tuple[int, tuple[in
         ha="right",
         va="bottom" if above else "top",
     )
+    name.set_in_layout(False)  # before the limits are set it may be miles away, and no room is left for the axes
 
 
 def _limits(history: History) -> tuple[float, float]:
@@ -202,6 +205,8 @@ def _limits(history: History) -> tuple[float, float]:
     if history.floor_speedup is not None:
         values.append(history.floor_speedup)
     lowest = max(min(values), max([1.0, *bests]) / _TALLEST)
+    if history.floor_speedup is not None:  # a bound is never outside, wherever the baseline is
+        lowest = min(lowest, history.floor_speedup)
     top, bottom = max(values) * 1.35, min(lowest, 1.0) / 1.15
     short = max(1.0, 4.0 / (top / bottom)) ** 0.5
     return top * short, bottom / short

@@ -77,13 +77,15 @@ def pareto(archive: Archive, runs: Sequence[RunRecord]) -> Pareto:
         known = columns.steps(archive, run.id, "n", "registers", "time_us")
         points = np.fromiter((row for row in known if None not in row), PAIRS)
         _needed(len(points), run)
-        return Pareto(title_of(run), "registers per thread", f"time (us, {run.clock})", points)
+        return Pareto(
+            title_of(run), "registers per thread", f"time (us, {run.clock})", points, best=_answer(archive, run)
+        )
     points = np.fromiter(columns.pairs(archive, run.id, x, y), PAIRS)
     _needed(len(points), run)
     baseline = next(facts.baselines(archive, run.id), None)
     labels = [f"time at {_short_shape(run, shapes[i])} (us, {run.clock})" for i in (x, y)]
     mark = (baseline[1][x].time_us, baseline[1][y].time_us) if baseline else None
-    return Pareto(title_of(run), labels[0], labels[1], points, mark)
+    return Pareto(title_of(run), labels[0], labels[1], points, mark, _answer(archive, run))
 
 
 def validity(archive: Archive, runs: Sequence[RunRecord]) -> Validity:

@@ -15,9 +15,9 @@ from evo.archive import Archive, RunRecord
 from evo.cli.plot import KINDS as HELP
 from evo.errors import EvoError
 from evo.plots import as_csv, picture, save
-from evo.plots.hardware import PAIRS, front_of
+from evo.plots.hardware import PAIRS, Pareto, front_of
 from evo.plots.phylogeny import heights_of
-from evo.plots.progress import band_of
+from evo.plots.progress import Group, Progress, RunCurve, band_of
 from evo.report import series
 from tests.evo import archives
 
@@ -116,6 +116,7 @@ def test_roofline_points_are_below_the_roof(small: Archive, made: Path) -> None:
 def test_pareto(small: Archive) -> None:
     rows = picture_of(small, "pareto")
     assert {row["n"]: row["on_front"] for row in rows} == {"0": "0", "1": "0", "2": "0", "5": "1", "baseline": ""}
+    assert [row["n"] for row in rows if row["is_best"] == "1"] == ["5"]
     points = [(0, 1.0, 3.0), (1, 2.0, 2.0), (2, 2.0, 2.0), (3, 3.0, 2.0), (4, 3.0, 1.0), (5, 1.0, 4.0)]
     assert front_of(np.array(points[::-1], PAIRS)).tolist() == [(0, 1.0, 3.0), (1, 2.0, 2.0), (4, 3.0, 1.0)]
 
@@ -169,6 +170,36 @@ def test_a_band_over_runs() -> None:
     assert (band.low <= band.mean).all()
     assert (band.mean <= band.high).all()
     assert (band.low[-1], band.high[-1]) == pytest.approx((2.0, 4.0))
+
+
+def test_the_axis_holds_every_curve_and_names_the_baseline() -> None:
+    curves = {"slow": ((0.0, 0.9), (16.0, 2.3)), "fast": ((0.0, 16.0), (8.0, 21.0))}
+    groups = tuple(Group(name, (RunCurve(name, points),)) for name, points in curves.items())
+    (axes,) = picture.figure_of(Progress("2 runs, H200", "modelled", "generations", groups)).axes
+    bottom, top = axes.get_ylim()
+    assert bottom < 0.9
+    assert top > 21.0
+    assert axes.get_legend_handles_labels()[1] == ["slow", "fast", "baseline"]
+
+
+@pytest.mark.parametrize(("count", "label"), [(2, "a (2 runs: mean, range)"), (3, "a (3 runs: mean, 95 %)")])
+def test_the_band_of_two_runs_is_called_a_range(count: int, label: str) -> None:
+    runs = tuple(RunCurve(str(i), ((0.0, 1.0 + i), (4.0, 2.0 + i))) for i in range(count))
+    (axes,) = picture.figure_of(Progress("t", "modelled", "generations", (Group("a", runs),))).axes
+    assert label in axes.get_legend_handles_labels()[1]
+    band = band_of([run.points for run in runs[:2]])
+    assert [*band.low, *band.high] == pytest.approx([1.0, 2.0, 2.0, 3.0])
+
+
+def test_pareto_marks_the_best_and_counts_what_is_outside() -> None:
+    points = np.array([(0, 8.0, 14.0), (1, 8.5, 13.0), (2, 9.0, 500.0), (3, 400.0, 15.0), (4, 10.0, 16.0)], PAIRS)
+    (axes,) = picture.figure_of(Pareto("t", "x", "y", points, (11.0, 15.0), best=1)).axes
+    lines = {str(line.get_label()): line for line in axes.get_lines()}
+    assert "2 slower, not shown" in lines
+    assert lines["best"].get_marker() == "*"
+    assert np.asarray(lines["best"].get_xydata()).tolist() == [[8.5, 13.0]]
+    (axes,) = picture.figure_of(Pareto("t", "x", "y", points[[0, 1, 4]], best=1)).axes
+    assert not any("not shown" in str(line.get_label()) for line in axes.get_lines())
 
 
 def test_runs_that_do_not_go_together(small: Archive) -> None:

@@ -7,6 +7,7 @@ import io
 import itertools
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,32 @@ def test_names_of_close_seeds_do_not_overlap() -> None:
 def test_draws_whatever_there_is(points: list[tuple[int, float | None]], tmp_path: Path) -> None:
     history = History("t", "b", "modelled", plots.summarise(points), ())
     assert plots.save(history, tmp_path)[0].stat().st_size > 1000
+
+
+@pytest.mark.parametrize("floor", [1e-6, 0.02, 1.0, 1e9])
+def test_a_run_without_a_valid_candidate_has_room_for_its_axes(floor: float, tmp_path: Path) -> None:
+    history = History("t", "b", "modelled", plots.summarise([(0, None), (1, None)]), (), floor)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        plots.save(history, tmp_path)
+    (axes,) = picture.figure_of(history).axes
+    bottom, top = axes.get_ylim()
+    assert bottom < floor < top
+
+
+@pytest.mark.parametrize("last", [1, 16, 1000])
+def test_no_marker_is_cut_off_at_the_ends(last: int) -> None:
+    seeds = (SeedLine("mma_sp_fragment", 1.0),)
+    history = History("t", "b", "modelled", plots.summarise((g, 1.0) for g in range(last + 1)), seeds)
+    with picture.style():
+        figure = picture.figure_of(history)
+        figure.canvas.draw()
+    (axes,) = figure.axes
+    (best,) = (line for line in axes.get_lines() if line.get_label() == "best so far")
+    radius = (best.get_markersize() + best.get_markeredgewidth()) / 2 * figure.dpi / 72
+    ends = axes.transData.transform([(0, 1.0), (last, 1.0)])[:, 0]
+    assert axes.bbox.x0 <= ends[0] - radius
+    assert ends[1] + radius <= axes.bbox.x1
 
 
 def test_importing_does_not_import_matplotlib() -> None:
