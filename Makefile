@@ -27,8 +27,8 @@ smoke:
 
 # The picture at the top of the README, from the archive that comes with evo.
 plot:
-	$(PYTHON) -m evo plot nm24 --archive archive.db --out docs/images --name nm24 --format png --format pdf
+	$(PYTHON) -m evo plot nm24-07fb --archive archive.db --out docs/images --name nm24 --format png --format pdf
 
 # The pictures of docs/gallery.md, from the archive that comes with evo.
 gallery:
-	$(PYTHON) -m evo plot nm24 --kind all --archive archive.db --out docs/images/gallery --format png
+	$(PYTHON) -m evo plot nm24-07fb --kind all --archive archive.db --out docs/images/gallery --format png

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from evo.archive import connection
 from evo.archive.merging import Merged, merge, run_tables
-from evo.archive.schema import VERSION
+from evo.archive.schema import LATEST_FIRST, VERSION
 from evo.archive.store import Archive, source_id
 from evo.errors import ArchiveError
 
@@ -78,7 +78,7 @@ def info(archive: Archive, latest: int | None = None) -> Info:
                 " (select count(*) from confirmations f where f.run_id = r.id and verdict = 'confirmed') as confirmed,"
                 " baseline_us / (select min(time_us) from outcomes o where o.run_id = r.id and o.fitness_us ="
                 " (select min(fitness_us) from outcomes p where p.run_id = r.id)) as speedup"
-                " from runs r order by rowid desc limit ?",
+                f" from runs r order by {LATEST_FIRST} limit ?",
                 [-1 if latest is None else latest],
             )
         )

@@ -28,3 +28,6 @@ for _migration in _ALL:
 
 VERSION = len(_ALL)
 """Number of migrations; what `PRAGMA user_version` of an up-to-date archive says."""
+
+LATEST_FIRST = "r.started_at desc, r.rowid desc"
+"""Order of runs r, the latest first: by when they were started, since merging inserts older ones after newer ones."""

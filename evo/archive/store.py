@@ -22,6 +22,7 @@ from sqlite_utils import Database
 from evo import merit
 from evo.archive import codec, connection
 from evo.archive.records import Entry, Event, Refused, RunRecord
+from evo.archive.schema import LATEST_FIRST
 from evo.errors import ArchiveError
 from evo.observer import Confirmation, Status
 from fitness.kernel import Kernel, KernelError, parse_kernel
@@ -142,7 +143,7 @@ class Archive:
     def runs(self, name: str | None = None) -> list[RunRecord]:
         """All runs, or those of one name, the latest first."""
         where, values = ("where name = ?", (name,)) if name is not None else ("", ())
-        return [_run_of(row) for row in self._rows(f"select * from runs {where} order by rowid desc", *values)]
+        return [_run_of(row) for row in self._rows(f"select * from runs r {where} order by {LATEST_FIRST}", *values)]
 
     # writing a run
 
@@ -289,7 +290,7 @@ class Archive:
         """(run, n) of every confirmed candidate of the archive, the latest run first, then the fastest."""
         rows = self._rows(
             "select c.run_id, c.n from confirmations c join runs r on r.id = c.run_id"
-            " where c.verdict = 'confirmed' order by r.rowid desc, c.speedup desc, c.n"
+            f" where c.verdict = 'confirmed' order by {LATEST_FIRST}, c.speedup desc, c.n"
         )
         runs = {run_id: self.run(run_id) for run_id in {row["run_id"] for row in rows}}
         return [(run, row["n"]) for row in rows if (run := runs[row["run_id"]]) is not None]

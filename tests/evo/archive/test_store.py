@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from evo.archive import Archive, Refused, RunRecord, facts
+from evo.archive import Archive, Refused, RunRecord, facts, keeping
 from evo.errors import ArchiveError
 from evo.observer import Confirmation
 from fitness.outcome import CompileFailed, Cost, Finding, Gate, Resources, Timed
@@ -51,6 +51,15 @@ def test_a_run_comes_back(archive: Archive) -> None:
     again = archive.run(run.id)
     assert again is not None
     assert again.ended_at is None
+
+
+def test_the_latest_run_is_the_latest_started_one(archive: Archive) -> None:
+    new, old, twin = (
+        archive.add_run(dataclasses.replace(RUN, started_at=f"2026-01-0{day}T00:00:00+00:00")).id for day in (2, 1, 2)
+    )
+    assert [run.id for run in archive.runs()] == [twin, new, old]
+    assert [run.id for run in archive.runs("fake")] == [twin, new, old]
+    assert [line.id for line in keeping.info(archive).runs] == [twin, new, old]
 
 
 def test_candidates_and_verdicts_come_back(archive: Archive) -> None:
