@@ -12,6 +12,7 @@ from evo.cli.options import (
     WORKING_ARCHIVE,
     archive_option,
     json_option,
+    named,
     open_for_reading,
     plain,
     shipped_archive,
@@ -129,11 +130,10 @@ def promote(refs: tuple[str, ...], archive: Path | None, to: Path | None, as_jso
     import json
 
     from evo.archive import keeping
-    from evo.lineage import resolve
 
     target = to or shipped_archive()
     with open_for_reading(archive, refs[0]) as opened:
-        ids = list(dict.fromkeys(resolve(opened, ref).run.id for ref in refs))
+        ids = list(dict.fromkeys(named(opened, ref).run.id for ref in refs))
         merged = keeping.promote(opened, ids, target)
     size = target.stat().st_size
     if as_json:
@@ -182,11 +182,10 @@ def export(
     import json
 
     from evo.cli.exporting import export_tables
-    from evo.lineage import resolve
     from evo.writing import writing
 
     with open_for_reading(archive, refs[0] if refs else None) as opened:
-        ids = [resolve(opened, ref).run.id for ref in refs] or [run.id for run in opened.runs()]
+        ids = [named(opened, ref).run.id for ref in refs] or [run.id for run in opened.runs()]
         with writing(out):
             counts = export_tables(opened, list(dict.fromkeys(ids)), out, kind, with_sources=with_sources)
     if as_json:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import click
 
 from evo.archive import Archive
-from evo.cli.options import plain
-from evo.lineage import Blame, Difference, Lineage, Node, Share, Step, resolve
+from evo.cli.options import named, plain
+from evo.lineage import Blame, Difference, Lineage, Node, Share, Step
 from evo.lineage.graphs import node_json, step_json
 from evo.lineage.sketches import Sketch, sketch_of
 from evo.llm.costs import cost_of, cost_text
@@ -46,7 +46,7 @@ def node_named(archive: Archive, ref: str) -> tuple[Lineage, Node]:
     Raises:
         RefError: it names nothing, or a run without a valid candidate.
     """
-    found = resolve(archive, ref)
+    found = named(archive, ref)
     lineage = Lineage(archive, found.run)
     return lineage, lineage.answer() if found.n is None else lineage.node(found.n)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from evo.cli.boundary import Command
-from evo.cli.options import WORKING_ARCHIVE, archive_option
+from evo.cli.options import archive_option, writable_archive
 
 
 @click.command(cls=Command)
@@ -21,7 +21,6 @@ def inject(run_id: str, kernel: Path, why: str, archive: Path | None) -> None:
     The run may be under way right now. One that has ended takes it when it is resumed; raise search.generations if it
     is finished.
     """
-    from evo.archive import Archive
     from evo.errors import EvoError
     from evo.experiment import Experiment
     from evo.injecting import queue
@@ -30,7 +29,7 @@ def inject(run_id: str, kernel: Path, why: str, archive: Path | None) -> None:
 
     if not kernel.is_file():
         raise EvoError(f"{kernel} is no file", "give the path of a kernel file (docs/kernel-file.md)")
-    with Archive.open(archive or WORKING_ARCHIVE) as opened:
+    with writable_archive(archive, must_exist=True) as opened:
         run = resolve(opened, run_id).run
         task = Experiment.from_dict(run.experiment, where=f"experiment of run {run.id}").checked_task
         queue(opened, run.id, task, load_kernel(kernel), kernel.name, why)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from evo.cli.boundary import Command
-from evo.cli.options import archive_option, json_option, open_for_reading
+from evo.cli.options import archive_option, json_option, named, open_for_reading
 
 if TYPE_CHECKING:
     from evo.archive import Archive
@@ -83,10 +83,10 @@ def _path(archive: Archive, ref: str, with_diff: bool, as_json: bool) -> None:
 
 def _tree(archive: Archive, ref: str, as_json: bool) -> None:
     from evo.cli import genealogy
-    from evo.lineage import Lineage, resolve
+    from evo.lineage import Lineage
     from evo.lineage.sketches import outline, sketch_of, sketches
 
-    found = resolve(archive, ref)
+    found = named(archive, ref)
     shown = Lineage(archive, found.run)
     if as_json:
         relatives = () if found.n is None else shown.nodes([place.node.n for place in shown.walk(found.n)])
@@ -105,11 +105,11 @@ def _print(lines: Iterable[str]) -> None:
 
 def _draw(archive: Archive, ref: str, *, tree: bool, mermaid: bool) -> None:
     from evo.cli import genealogy
-    from evo.lineage import Lineage, graphs, resolve
+    from evo.lineage import Lineage, graphs
     from evo.lineage.sketches import sketch_of, sketches
 
     if tree:
-        found = resolve(archive, ref)
+        found = named(archive, ref)
         shown = Lineage(archive, found.run)
         nodes, path = sketches(shown), tuple(node.n for node in shown.line(found.n)) if found.n is not None else ()
     else:
@@ -123,9 +123,9 @@ def _stats(archive: Archive, ref: str, as_json: bool) -> None:
     from dataclasses import asdict
 
     from evo.cli import genealogy
-    from evo.lineage import all_shares, resolve
+    from evo.lineage import all_shares
 
-    run = resolve(archive, ref).run
+    run = named(archive, ref).run
     operators, models = all_shares(archive, run.id)
     if as_json:
         facts = {"operators": [asdict(one) for one in operators], "models": [asdict(one) for one in models]}

@@ -13,6 +13,7 @@ from evo.cli.boundary import READ_FROM
 
 if TYPE_CHECKING:
     from evo.archive import Archive
+    from evo.lineage.refs import Found
 
 WORKING_ARCHIVE = Path("runs/archive.db")
 """Where runs are archived unless the experiment or --archive says otherwise; relative to the current folder."""
@@ -56,6 +57,20 @@ def open_for_reading(path: Path | None, ref: str | None = None) -> Archive:
     if (context := click.get_current_context(silent=True)) is not None:
         context.meta[READ_FROM] = opened.path
     return opened
+
+
+def named(archive: Archive, ref: str) -> Found:
+    """What a REF names; says on stderr which later runs a bare `best` passed over.
+
+    Raises:
+        RefError: as `evo.lineage.resolve`.
+    """
+    from evo.lineage import resolve
+
+    found = resolve(archive, ref)
+    for run_id in found.passed_over:
+        click.echo(f"evo: run {run_id} has no valid candidate; passed over", err=True)
+    return found
 
 
 def writable_archive(path: Path | None, *, must_exist: bool = False) -> Archive:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from evo.cli.boundary import Command
-from evo.cli.options import SHIPPED_ARCHIVES, WORKING_ARCHIVE, archive_option, json_option, open_for_reading
+from evo.cli.options import SHIPPED_ARCHIVES, WORKING_ARCHIVE, archive_option, json_option, named, open_for_reading
 from evo.errors import EvoError
 
 if TYPE_CHECKING:
@@ -82,7 +82,6 @@ def plot(
     """
     import json
 
-    from evo.lineage import resolve
     from evo.report.folder import run_folder
     from evo.writing import writing
 
@@ -90,7 +89,7 @@ def plot(
     if kind == "all" and name is not None:
         raise click.UsageError("--name names one plot; --kind all writes several, each under its kind")
     with open_for_reading(archive, refs[0]) as opened:
-        runs = list({found.run.id: found.run for found in (resolve(opened, ref) for ref in refs)}.values())
+        runs = list({found.run.id: found.run for found in (named(opened, ref) for ref in refs)}.values())
         beside = WORKING_ARCHIVE if opened.path in SHIPPED_ARCHIVES else opened.path
         folder = out or run_folder(beside, runs[0].id)
         with writing(folder):

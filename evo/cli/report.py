@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from evo.cli.boundary import Command
-from evo.cli.options import SHIPPED_ARCHIVES, WORKING_ARCHIVE, archive_option, json_option, open_for_reading
+from evo.cli.options import SHIPPED_ARCHIVES, WORKING_ARCHIVE, archive_option, json_option, named, open_for_reading
 
 SHOWN = 5000
 
@@ -32,13 +32,12 @@ def report(ref: str, archive: Path | None, out: Path | None, limit: int, as_json
     """
     import json
 
-    from evo.lineage import resolve
     from evo.report.folder import run_folder
     from evo.report.page import page
     from evo.writing import whole, writing
 
     with open_for_reading(archive, ref) as opened:
-        found = resolve(opened, ref)
+        found = named(opened, ref)
         beside = WORKING_ARCHIVE if opened.path in SHIPPED_ARCHIVES else opened.path
         path = out or run_folder(beside, found.run.id) / "report.html"
         with writing(path):

@@ -237,7 +237,9 @@ class Lineage:
         """
         best = self.best()
         if best is None:
-            raise RefError(f"run {self.run.id} has no valid candidate", f"name one by its number: {self.run.id}/0")
+            last = facts.last(self.archive, self.run.id)
+            hint = "name another run" if last is None else f"name one by its number: {self.run.id}/{last}"
+            raise RefError(f"run {self.run.id} has no valid candidate", hint)
         return best
 
     def parents(self, n: int) -> tuple[Node, ...]:

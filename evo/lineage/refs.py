@@ -15,10 +15,14 @@ from evo.lineage.genealogy import Lineage
 
 @dataclass(frozen=True)
 class Found:
-    """What a REF names: a run, and a candidate of it (None where the REF names the run as a whole)."""
+    """What a REF names: a run, and a candidate of it (None where the REF names the run as a whole).
+
+    `passed_over`: ids of later runs that a bare `best` did not take, since they have no valid candidate.
+    """
 
     run: RunRecord
     n: int | None
+    passed_over: tuple[str, ...] = ()
 
 
 def resolve(archive: Archive, ref: str) -> Found:
@@ -26,8 +30,9 @@ def resolve(archive: Archive, ref: str) -> Found:
 
     Args:
         archive: where to look.
-        ref: `best` (of the latest run), `42` (of the latest run), `nm24-7f3a/42`, `nm24-7f3a/best`,
-            `nm24-7f3a` (a run), `nm24` or `experiments/nm24.toml` (the latest run of that experiment).
+        ref: `best` (of the latest run with a valid candidate), `42` (of the latest run), `nm24-7f3a/42`,
+            `nm24-7f3a/best`, `nm24-7f3a` (a run), `nm24` or `experiments/nm24.toml` (its
+            latest run).
 
     Raises:
         RefError: nothing of that name; the message suggests the nearest, or lists what there is.
@@ -37,15 +42,25 @@ def resolve(archive: Archive, ref: str) -> Found:
         raise RefError(f"archive {archive.path} holds no run", "run an experiment first")
     if not ref.strip("/ "):
         raise RefError("an empty name names no run", "write best, a run, or run/candidate")
+    if ref == "best":
+        return _best(archive, runs)
     if ref.endswith(".toml"):
         return Found(_run_named(runs, _name_in(Path(ref))), None)
     run_part, slash, candidate = ref.rpartition("/")
     if not slash:
-        run_part, candidate = ("", ref) if ref == "best" or ref.isdecimal() else (ref, "")
+        run_part, candidate = ("", ref) if ref.isdecimal() else (ref, "")
     run = _run_named(runs, run_part) if run_part or slash else runs[0]
     if not candidate:
         return Found(run, None)
     return Found(run, _candidate_named(archive, run, candidate))
+
+
+def _best(archive: Archive, runs: list[RunRecord]) -> Found:
+    """The answer of the latest run that has one."""
+    for index, run in enumerate(runs):
+        if (best := Lineage(archive, run).best()) is not None:
+            return Found(run, best.n, tuple(passed.id for passed in runs[:index]))
+    return Found(runs[0], Lineage(archive, runs[0]).answer().n)
 
 
 def _name_in(path: Path) -> str:

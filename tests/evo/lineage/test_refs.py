@@ -50,7 +50,19 @@ def test_an_empty_run_and_an_empty_archive() -> None:
             resolve(archive, "best")
         run = archives.empty(archive)
         assert resolve(archive, run.id).n is None
-        with pytest.raises(RefError, match="has no valid candidate"):
+        with pytest.raises(RefError, match="has no valid candidate") as error:
             resolve(archive, "best")
+        assert f"{run.id}/" not in str(error.value), "no candidate is named that is not there"
         with pytest.raises(RefError, match="none yet"):
             resolve(archive, "0")
+
+
+def test_best_passes_over_a_later_run_without_a_valid_candidate() -> None:
+    with Archive.memory() as archive:
+        run = archives.fill(archive)
+        broken = archives.empty(archive)
+        found = resolve(archive, "best")
+        assert (found.run.id, found.passed_over) == (run.id, (broken.id,))
+        assert resolve(archive, f"{run.id}/best") == type(found)(run, found.n)
+        with pytest.raises(RefError, match=f"{broken.id} has no valid candidate"):
+            resolve(archive, f"{broken.id}/best")
