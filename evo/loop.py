@@ -12,12 +12,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from evo import confirm, resuming, starting
-from evo.archive import Archive, Entry, facts
+from evo.archive import Archive, Entry
 from evo.archive.lock import run_lock
+from evo.baseline import time_baseline
 from evo.budget import TIMES, Budget
 from evo.ending import ErrorsToArchive
-from evo.errors import ArchiveError, BaselineError, EvoError
-from evo.evaluator import Evaluator, VendorTimes
+from evo.errors import ArchiveError, EvoError
+from evo.evaluator import Evaluator
 from evo.experiment import Experiment
 from evo.generation import OutOfTimeError, enter_all, judge_all
 from evo.injecting import Injections
@@ -27,7 +28,7 @@ from evo.llm.connect import Connection
 from evo.llm.proposer import Proposer, in_use
 from evo.llm.recorded import Recorded
 from evo.merit import speedup
-from evo.observer import Observer, RunInfo, RunSummary, Silent, Stage, Status
+from evo.observer import Observer, RunInfo, RunSummary, Silent, Status
 from evo.pause import AskedError, Pauses
 from evo.propose import load_operators, propose, shares
 from evo.search import INJECTED, Search, Settings
@@ -39,14 +40,10 @@ from evo.starting import Start
 from evo.summary import summarise
 from evo.tally import timings_of
 from fitness import gpu as gpus
-from fitness.baselines import BaselineTimes, fastest
-from fitness.outcome import Gate, Timed, Timing
+from fitness.outcome import Timed
 from mutations.launches import servings
 from mutations.llm.recording import ReplayError
 from mutations.operator import Candidate, Context, Judged, Operator, Plan
-
-BASELINE_N = -1
-"""Number under which the baseline goes through the pool; it is no candidate."""
 
 FIRST = "llm_translate"
 """Operator that makes the first kernels where a task has no seeds."""
@@ -189,7 +186,7 @@ class _Run:
         return summary
 
     def _search_and_confirm(self) -> tuple[Status, str]:
-        self._time_baseline()
+        time_baseline(self._session, self._baseline)
         try:
             end = self._generations()
         except OutOfTimeError as out:
@@ -204,63 +201,6 @@ class _Run:
             self._session.event("warning", {"message": "none of the best candidates could be confirmed"})
         status: Status = "stopped" if end in ("evaluations", "minutes", "gpu_minutes") else "finished"
         return status, _END_REASONS.get(end, end)
-
-    # the baseline
-
-    def _time_baseline(self) -> None:
-        """Judge the baseline first, once per run: every speedup is counted against these times."""
-        session = self._session
-        known = next(facts.baselines(session.archive, session.run_id), None)
-        if known is None:
-            vendors = self._vendor_times()
-            known = self._chosen(vendors) or (self._baseline.name, self._judged_baseline().timings)
-            others = {entry.name: entry.timings for entry in vendors if entry.timings and entry.name != known[0]}
-            session.archive.add_baseline(session.run_id, *known, others)
-        session.baseline = known
-        session.tally.baseline = known[1]
-
-    def _vendor_times(self) -> tuple[BaselineTimes, ...]:
-        """Every vendor routine, told; none on the modelled clock, or where a kernel is named as the baseline."""
-        session = self._session
-        asked = session.task.baseline == "auto" or session.task.baseline_routine
-        if not isinstance(session.pool, VendorTimes) or not asked:
-            return ()
-        session.stage(Stage.BASELINE, 1)
-        times = session.pool.baselines(session.task)
-        for entry in times:
-            told = entry.why_not or ", ".join(f"{timing.time_us:.2f} us" for timing in entry.timings)
-            session.event("vendor", {"message": f"{entry.name}: {told}"})
-        session.step()
-        return times
-
-    def _chosen(self, vendors: Sequence[BaselineTimes]) -> tuple[str, tuple[Timing, ...]] | None:
-        """The routine the task names, or the fastest at each shape; None without any."""
-        name = self._session.task.baseline_routine
-        if not name or not vendors:
-            return fastest(vendors)
-        (own,) = (entry for entry in vendors if entry.name == name)
-        if not own.timings:
-            raise BaselineError(f"baseline {name} gives no times here: {own.why_not}", 'write baseline = "auto"')
-        return name, own.timings
-
-    def _judged_baseline(self) -> Timed:
-        session = self._session
-        session.stage(Stage.BASELINE, 1)
-        name, run_id = f"baseline {self._baseline.kernel.id}", session.run_id
-        found = session.shared.verdict(name, run_id=run_id, full=True, incumbent_us=None)
-        if found is None:
-            jobs = [(BASELINE_N, self._baseline.kernel)]
-            ((_, outcome),) = session.pool.judge(session.task, jobs, Gate.TIMING, None, full=True)
-            session.shared.judged(name, outcome, full=True, run_id=run_id, what="baseline")
-        else:
-            outcome = found.outcome
-        if not isinstance(outcome, Timed):
-            raise BaselineError(
-                f"baseline {self._baseline.name} is not usable here: {why_not(outcome)}",
-                "name another kernel in task.baseline",
-            )
-        session.step()
-        return outcome
 
     # the generations
 

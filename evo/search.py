@@ -81,7 +81,7 @@ class Settings:
 
     @property
     def island_size(self) -> int:
-        """Members an island keeps: two thirds of its children, so that selection is strong; at least 4."""
+        """Members an island keeps: two thirds of its children, so that selection is strong; at least 6."""
         return max(6, round(self.children / self.islands * 2 / 3))
 
 

@@ -20,13 +20,16 @@ def whole(path: Path) -> Iterator[Path]:
         OSError: it cannot take its place.
     """
     unfinished = path.with_name(f".{path.name}.new")
-    try:
+    with contextlib.ExitStack() as broken_off:
+        broken_off.callback(_remove, unfinished)
         yield unfinished
         unfinished.replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):  # what went wrong first is what to tell
-            unfinished.unlink(missing_ok=True)
-        raise
+        broken_off.pop_all()
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):  # what went wrong first is what to tell
+        path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

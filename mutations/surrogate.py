@@ -298,8 +298,8 @@ def _process(times: Matrix, pending: int, features: _Features) -> _Expected:
     first = features[:n]
     arrays = (np.ascontiguousarray(each) for each in (first.ranks, first.launches, first.sources))
     prior = _known_prior(y.tobytes(), *(array.astype(np.int64).tobytes() for array in arrays))
-    factor = _factor(_Likeness(features[:known], features[:known]).covariance(prior))
-    weights = cho_solve(_factor(_Likeness(first, first).covariance(prior)), y)
+    alike = _Likeness(features[:known], features[:known]).covariance(prior)
+    factor, weights = _factor(alike), cho_solve(_factor(alike[:n, :n]), y)
     across = _Likeness(features[known:], features[:known]).covariance(prior)
     explained = (across * cho_solve(factor, across.T).T).sum(axis=1)
     variance = np.maximum(1.0 - explained, 0.0)
