@@ -33,6 +33,14 @@ def time_baseline(session: Session, kernel: Seed) -> None:
     session.tally.baseline = known[1]
 
 
+def intended(session: Session, kernel: Seed) -> str:
+    """What is going to be the baseline, as told before anything is timed."""
+    asked = session.task.baseline_routine
+    if not isinstance(session.pool, VendorTimes) or not (asked or session.task.baseline == "auto"):
+        return kernel.name
+    return asked or f"the fastest vendor routine of each shape, or {kernel.name} where none computes this"
+
+
 def _vendor_times(session: Session) -> tuple[BaselineTimes, ...]:
     """Every vendor routine, told; none on the modelled clock, or where a kernel is named as the baseline."""
     asked = session.task.baseline == "auto" or session.task.baseline_routine
@@ -41,8 +49,7 @@ def _vendor_times(session: Session) -> tuple[BaselineTimes, ...]:
     session.stage(Stage.BASELINE, 1)
     times = session.pool.baselines(session.task)
     for entry in times:
-        told = entry.why_not or ", ".join(f"{timing.time_us:.2f} us" for timing in entry.timings)
-        session.event("vendor", {"message": f"{entry.name}: {told}"})
+        session.event("vendor", {"message": f"{entry.name}: {entry.told}"})
     session.step()
     return times
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from evo import confirm, resuming, starting
 from evo.archive import Archive, Entry
 from evo.archive.lock import run_lock
-from evo.baseline import time_baseline
+from evo.baseline import intended, time_baseline
 from evo.budget import TIMES, Budget
 from evo.ending import ErrorsToArchive
 from evo.errors import ArchiveError, EvoError
@@ -329,7 +329,7 @@ class _Run:
             operators={name: session.experiment.weights[name] for name in self._operators},
             model=", ".join(model.name for model in self._proposer.models) or None,
             seeds=self._start.notes,
-            baseline=self._baseline.name,
+            baseline=intended(session, self._baseline),
             generations=search.generations,
             children=search.children,
             islands=search.islands,

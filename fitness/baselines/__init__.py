@@ -62,16 +62,28 @@ VENDORS: Final = (
 """What `baseline = "auto"` tries on a card; the fastest of each shape is the baseline."""
 
 
+LENIENT: Final = {"eager": 8.0, "torch_compile": 8.0}
+"""Multiples of the tolerance that these may be off: they round after each operation of a chain, which is their
+precision and no mistake. To be compared with a faster but less precise routine makes no candidate look better."""
+
+
 @dataclass(frozen=True)
 class BaselineTimes:
     """One routine: its time at every shape of the task, in order; or why it has none.
 
-    `why_not` is empty where `timings` are complete.
+    `why_not` is empty where `timings` are complete; `remark` is what must be said beside them.
     """
 
     name: str
     timings: tuple[Timing, ...]
     why_not: str = ""
+    remark: str = ""
+
+    @property
+    def told(self) -> str:
+        """In one line: the times and the remark, or why there are none."""
+        times = ", ".join(f"{timing.time_us:.2f} us" for timing in self.timings)
+        return self.why_not or times + (f" ({self.remark})" if self.remark else "")
 
 
 class NotApplicableError(ValueError):

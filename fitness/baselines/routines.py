@@ -70,13 +70,16 @@ def cublaslt(given: Given) -> Run:
     return _preferring("cublaslt", lambda: torch._addmm_activation(given.bias, first, second, use_gelu=gelu))
 
 
-def _chain(given: Given) -> Callable[[Any], Any]:
-    """The task's epilogue as PyTorch operations on Y in the task's layout."""
+def _layer(given: Given) -> Callable[[Any, Any], Any]:
+    """The product of two factors and the task's epilogue as PyTorch operations, Y in the task's layout.
+
+    A bias right behind the product is torch.addmm's, as in torch.nn.Linear; each other step is an operation of its own.
+    """
     import torch
 
-    column = given.task.y_layout == "col"
+    bias = given.bias if given.task.y_layout == "col" or given.bias is None else given.bias[:, None]
     operations: dict[str, Callable[[Any], Any]] = {
-        "bias": lambda y: y + (given.bias if column else given.bias[:, None]),
+        "bias": lambda y: y + bias,
         "residual": lambda y: y + given.residual,
         "scale": lambda y: y * given.factor,
         "relu": torch.relu,
@@ -84,25 +87,26 @@ def _chain(given: Given) -> Callable[[Any], Any]:
         "gelu_tanh": functools.partial(torch.nn.functional.gelu, approximate="tanh"),
         "silu": torch.nn.functional.silu,
     }
-    steps = [operations[step] for step in given.task.epilogue]
+    names = given.task.epilogue
+    first = names[:1] == ("bias",)
+    steps = [operations[step] for step in names[first:]]
 
-    def apply(y: Any) -> Any:
+    def layer(left: Any, right: Any) -> Any:
+        y = torch.addmm(bias, left, right) if first else torch.mm(left, right)
         for step in steps:
             y = step(y)
         return y
 
-    return apply
+    return layer
 
 
 def eager(given: Given) -> Run:
     """The dense product and its epilogue as separate PyTorch operations, each rounded to the output's type."""
-    import torch
-
     if not given.task.epilogue:
         raise NotApplicableError("without an epilogue it is cublas")
     first, second = _factors(given)
-    chain = _chain(given)
-    return lambda: chain(torch.mm(first, second))
+    layer = _layer(given)
+    return lambda: layer(first, second)
 
 
 def torch_compile(given: Given) -> Run:
@@ -110,12 +114,7 @@ def torch_compile(given: Given) -> Run:
     import torch
 
     first, second = _factors(given)
-    chain = _chain(given)
-
-    def whole(left: Any, right: Any) -> Any:
-        return chain(torch.mm(left, right))
-
-    compiled = torch.compile(whole, mode="max-autotune-no-cudagraphs", dynamic=False)
+    compiled = torch.compile(_layer(given), mode="max-autotune-no-cudagraphs", dynamic=False)
     return lambda: compiled(first, second)
 
 

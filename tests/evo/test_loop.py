@@ -20,6 +20,7 @@ from evo.errors import ArchiveError, BaselineError, ResumeError, SeedError
 from evo.evaluator import never
 from evo.loop import run_experiment
 from evo.merit import fitness_us, geometric_mean
+from evo.observer import RunInfo, Silent
 from fitness.baselines import BaselineTimes
 from fitness.outcome import Gate
 from fitness.task import Task
@@ -514,8 +515,15 @@ def test_every_vendor_routine_is_archived_and_the_fastest_is_the_baseline() -> N
     slow, quick = (fakes.timings(fakes.kernel("fast", A=a), fakes.experiment().checked_task) for a in (1, 8))
     if slow[0].time_us < quick[0].time_us:
         slow, quick = quick, slow
+    told_first: list[str] = []
+
+    class Watch(Silent):
+        def on_start(self, info: RunInfo) -> None:
+            told_first.append(info.baseline)
+
     with Archive.memory() as archive:
-        summary = run_experiment(fakes.experiment(), archive, pool=Card())
+        summary = run_experiment(fakes.experiment(), archive, pool=Card(), observer=Watch())
+        assert told_first[0].startswith("the fastest vendor routine of each shape, or ")
         named = list(facts.baselines(archive, summary.run_id))
         assert {name for name, _ in named} == {"slow", "quick"}
         assert summary.baseline == named[0][0]
