@@ -57,6 +57,7 @@ _PARAMS = 16
 _SEEDS = 10
 _LINEAGE = ("blame", "stats", "tree", "json", "dot", "mermaid")
 _FORMATS = ("json", "dot", "mermaid")
+_EXPORTS = ("jsonl", "csv")
 _TABLES = ("sources", "kernels", "candidates", "parents", "outcomes", "timings")
 _MEASURED = """
 import re, resource, sys
@@ -215,11 +216,12 @@ def commands(run: str, folder: Path) -> list[list[str]]:
         *lineage,
         ["watch", run, "--once"],
         *(["plot", run, "--kind", kind, *plot] for kind in KINDS if kind != "dollars"),
-        ["archive", "export", run, "--out", str(folder / "export")],
+        *(["archive", "export", run, "--out", str(folder / kind), "--format", kind, "--force"] for kind in _EXPORTS),
         ["report", run, "--out", str(folder / "report.html")],
         ["archive", "merge", str(folder / "archive.db")],  # into no archive: pages are copied
         ["archive", "merge", str(folder / "archive.db"), str(folder / "small.db")],  # there already, but for 60
         ["archive", "merge", str(folder / "archive.db"), "--json"],  # into one that has other runs: rows are copied
+        ["archive", "promote", run, "--to", str(folder / "library.db")],
         ["archive", "vacuum"],
     ]
 
@@ -239,7 +241,10 @@ def target(command: Sequence[str], folder: Path) -> Path:
 def left(command: Sequence[str], path: Path, folder: Path) -> int:
     """Bytes that a command which copies everything leaves; 0 for the others."""
     if command[:2] == ["archive", "export"]:
-        return sum(file.stat().st_size for file in (folder / "export").rglob("*") if file.is_file())
+        out = Path(command[command.index("--out") + 1])
+        return sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
+    if command[:2] == ["archive", "promote"]:
+        return (folder / "library.db").stat().st_size
     return path.stat().st_size if command[:2] in (["archive", "merge"], ["archive", "vacuum"]) else 0
 
 
@@ -254,8 +259,9 @@ def main() -> None:
     arguments.folder.mkdir(parents=True, exist_ok=True)
     for made, candidates in ((path, arguments.candidates), (arguments.folder / "small.db", 60)):
         if not made.exists():
-            synthetic(made, candidates, arguments.runs)
-    (arguments.folder / "merged.db").unlink(missing_ok=True)
+            synthetic(made, candidates, min(arguments.runs, candidates // 10))
+    for made in ("merged.db", "library.db"):
+        (arguments.folder / made).unlink(missing_ok=True)
     with Archive.open(path, readonly=True) as archive:
         run = archive.runs()[0].id
     print(f"{path}: {path.stat().st_size / 1e6:.0f} MB, {arguments.candidates} candidates in {arguments.runs} runs")

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evo.archive import connection
-from evo.archive.merging import Merged, merge, run_tables
+from evo.archive.copying import run_tables
+from evo.archive.merging import Merged, merge
 from evo.archive.schema import LATEST_FIRST, VERSION
 from evo.archive.store import Archive, source_id
 from evo.errors import ArchiveError
@@ -248,6 +249,7 @@ def promote(source: Archive, run_ids: list[str], target: Path) -> Merged:
         if not any(one.verdict == "confirmed" for one in source.confirmations(run_id).values()):
             raise ArchiveError(f"run {run_id} has no confirmed candidate", "only verified runs are promoted; resume it")
     with Archive.open(target) as library:
+        before = int(library.database.execute("select count(*) from candidates").fetchone()[0])
         merged = merge(library, Path(source.path), run_ids)
         with connection.guarded(target), connection.transaction(library.database):
             library.database.execute(
@@ -256,7 +258,8 @@ def promote(source: Archive, run_ids: list[str], target: Path) -> Merged:
                 [_WORKING_PATH],
             )
             library.database.execute("delete from events where kind = 'error'")
-        vacuum(library)
+        if merged.candidates <= before:  # otherwise its indexes are new, and nothing is to be had
+            vacuum(library)
         with connection.guarded(target):
             mode = library.database.execute("pragma journal_mode=delete").fetchone()[0]
     if mode != "delete":

@@ -20,12 +20,11 @@ from typing import Any
 from sqlite_utils import Database
 
 from evo.archive import connection
+from evo.archive.copying import copy, run_tables
 from evo.archive.schema import VERSION
 from evo.archive.store import Archive
 from evo.errors import ArchiveError
 
-_SHARED = ("sources", "kernels")
-_RUN_COLUMNS = {"run_id", "parent_run_id"}
 _SAME = {
     "candidates": ("kernel_id", "operator", "generation", "island"),
     "outcomes": ("kind", "stage", "code_key"),
@@ -71,9 +70,12 @@ def merge(target: Archive, source: Path, only: Collection[str] | None = None) ->
         database = target.database
         runs = [row for row in database.query("select * from src.runs") if only is None or row["id"] in only]
         with connection.transaction(database):
-            ids = {run["id"]: _target_id(database, run) for run in runs}
+            ids: dict[str, str] = {}
+            for run in runs:
+                ids[run["id"]] = _target_id(database, run, ids.values())
             before = _counts(database, ids.values())
-            _copy(database, ids)
+            fresh = {old for old, new in ids.items() if not before[new]["runs"]}
+            copy(database, ids, fresh)
             after = _counts(database, ids.values())
     changed = {new for new in ids.values() if before[new] != after[new]}
     return Merged(
@@ -138,23 +140,27 @@ def _attached(database: Database, source: Path) -> Iterator[None]:
             uri = connection.readonly_uri(copy)
         database.execute("attach database ? as src", [uri])
         try:
+            database.execute(f"pragma src.{connection.CACHE}")
             yield
         finally:
             database.execute("detach database src")
 
 
-def _target_id(database: Database, run: dict[str, Any]) -> str:
-    """Under which id a run of the source lives in the target: an agreeing copy's, its own, or a fresh one."""
+def _target_id(database: Database, run: dict[str, Any], taken: Collection[str]) -> str:
+    """Under which id a run of the source lives in the target: an agreeing copy's, its own, or a fresh one.
+
+    No id of `taken`: what another run of the source has become, although both may go on from the copy here.
+    """
     copies = database.query(
         "select id from main.runs where name = ? and started_at = ? and rng_seed is ? order by id = ? desc, id",
         [run["name"], run["started_at"], run["rng_seed"], run["id"]],
     )
-    for copy in list(copies):
-        if not _disagree(database, run["id"], copy["id"]):
-            return str(copy["id"])
-    taken = "select 1 from main.runs where id = :id union select 1 from src.runs where id = :id and id <> :old"
+    for one in list(copies):
+        if one["id"] not in taken and not _disagree(database, run["id"], one["id"]):
+            return str(one["id"])
+    known = "select 1 from main.runs where id = :id union select 1 from src.runs where id = :id and id <> :old"
     new = run["id"]
-    while database.execute(taken, {"id": new, "old": run["id"]}).fetchone():
+    while database.execute(known, {"id": new, "old": run["id"]}).fetchone():
         new = f"{run['name']}-{secrets.token_hex(4)}"
     return str(new)
 
@@ -170,71 +176,6 @@ def _disagree(database: Database, theirs: str, ours: str) -> bool:
         if database.execute(sql, [ours, theirs]).fetchone():
             return True
     return False
-
-
-def _copy(database: Database, ids: dict[str, str]) -> None:
-    """Every row of the mapped runs that the target lacks."""
-    database.execute("create temp table id_map (old text primary key, new text not null)")
-    database.conn.executemany("insert into id_map values (?, ?)", list(ids.items()))
-    for table, key in (("kernels", "kernel_id"), ("sources", "source_id")):
-        used = "select kernel_id from src.candidates where run_id in (select old from id_map)"
-        if key == "source_id":
-            used = f"select source_id from src.kernels where id in ({used})"
-        columns = ", ".join(_columns(database, table))
-        database.execute(
-            f"insert or ignore into main.{table} ({columns}) select {columns} from src.{table} where id in ({used})"
-        )
-    _copy_runs(database)
-    for table in run_tables(database):
-        _copy_table(database, table)
-    database.execute("drop table id_map")
-
-
-def _copy_runs(database: Database) -> None:
-    """The runs themselves; of two copies the one with more verdicts says how the run stands."""
-    columns = _columns(database, "runs")
-    chosen = ", ".join("m.new" if column == "id" else f"r.{column}" for column in columns)
-    database.execute(
-        f"insert or ignore into main.runs ({', '.join(columns)}) select {chosen} from src.runs r"
-        " join id_map m on m.old = r.id order by r.rowid"
-    )
-    count = "(select count(*) from {}.outcomes o where o.run_id = {})"
-    further = f"{count.format('src', 'm.old')} > {count.format('main', 'm.new')}"
-    for column in ("status", "ended_at", "experiment", "baseline_us"):
-        database.execute(
-            f"update main.runs set {column} = (select r.{column} from src.runs r join id_map m on m.old = r.id"
-            f" where m.new = main.runs.id) where id in (select m.new from id_map m where {further})"
-        )
-
-
-def _copy_table(database: Database, table: str) -> None:
-    """Rows of one table that belong to runs."""
-    info = list(database.query(f"pragma main.table_info({table})"))
-    serial = {row["name"] for row in info if row["pk"] == 1 and row["type"] == "INTEGER" and row["name"] == "id"}
-    columns = [row["name"] for row in info if row["name"] not in serial]
-    keyed = any(row["pk"] and row["name"] in _RUN_COLUMNS for row in info)
-    mapped = {
-        column: f"coalesce((select new from id_map where old = a.{column}), a.{column})"
-        if column in _RUN_COLUMNS
-        else f"a.{column}"
-        for column in columns
-    }
-    sql = f"insert or ignore into main.{table} ({', '.join(columns)}) select {', '.join(mapped.values())}"
-    sql += f" from src.{table} a where a.run_id in (select old from id_map)"
-    if not keyed:
-        equal = " and ".join(f"x.{column} is {value}" for column, value in mapped.items())
-        sql += f" and not exists (select 1 from main.{table} x where {equal})"
-    database.execute(f"{sql} order by a.rowid")
-
-
-def run_tables(database: Database) -> list[str]:
-    """Tables whose rows belong to runs: those with a column `run_id`."""
-    names = [row["name"] for row in database.query("select name from main.sqlite_master where type = 'table'")]
-    return [name for name in names if "run_id" in _columns(database, name)]
-
-
-def _columns(database: Database, table: str) -> list[str]:
-    return [row["name"] for row in database.query(f"pragma main.table_info({table})")]
 
 
 def _counts(database: Database, run_ids: Collection[str]) -> dict[str, dict[str, int]]:

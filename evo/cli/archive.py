@@ -171,9 +171,10 @@ def vacuum(archive: Path | None, as_json: bool) -> None:
 )
 @click.option("--format", "kind", type=click.Choice(["jsonl", "csv"]), default="jsonl", show_default=True)
 @click.option("--sources/--no-sources", "with_sources", default=True, show_default=True, help="Write the kernel files.")
+@click.option("--force", is_flag=True, help="Write into a folder that has files, over those of the same names.")
 @json_option
 def export(
-    refs: tuple[str, ...], archive: Path | None, out: Path, kind: str, with_sources: bool, as_json: bool
+    refs: tuple[str, ...], archive: Path | None, out: Path, kind: str, with_sources: bool, force: bool, as_json: bool
 ) -> None:
     """Write runs as plain files: runs, candidates, timings and events, and every source once.
 
@@ -182,7 +183,13 @@ def export(
     import json
 
     from evo.cli.exporting import export_tables
+    from evo.errors import EvoError
     from evo.writing import writing
+
+    with writing(out):
+        filled = out.is_dir() and any(out.iterdir())
+    if filled and not force:
+        raise EvoError(f"{out} is not empty", "name another folder with --out, or write into it with --force")
 
     with open_for_reading(archive, refs[0] if refs else None) as opened:
         ids = [named(opened, ref).run.id for ref in refs] or [run.id for run in opened.runs()]

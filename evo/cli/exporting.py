@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import itertools
-from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from evo.archive import Archive
-from evo.archive.exported import EXPORTED, columns_of, json_lines, rows_of, sources_of
+from evo.archive.exported import EXPORTED, lines_of, sources_of
 from evo.errors import ArchiveError
 from evo.writing import whole
 
-_BATCH = 1000
+_BUFFER = 1 << 20
 
 
 def export_tables(archive: Archive, run_ids: list[str], out: Path, kind: str, *, with_sources: bool) -> dict[str, int]:
@@ -34,8 +30,7 @@ def export_tables(archive: Archive, run_ids: list[str], out: Path, kind: str, *,
         ArchiveError: the archive cannot be read, or holds a source under what is no key.
     """
     out.mkdir(parents=True, exist_ok=True)
-    write = _write_jsonl if kind == "jsonl" else _write_csv
-    counts = {table: write(archive, table, run_ids, out / f"{table}.{kind}") for table in EXPORTED}
+    counts = {table: _write(archive, table, run_ids, out / f"{table}.{kind}", kind) for table in EXPORTED}
     if with_sources:
         folder = out / "sources"
         folder.mkdir(exist_ok=True)
@@ -49,22 +44,11 @@ def export_tables(archive: Archive, run_ids: list[str], out: Path, kind: str, *,
     return counts
 
 
-def _write_jsonl(archive: Archive, table: str, run_ids: list[str], path: Path) -> int:
-    with whole(path) as unfinished, unfinished.open("w", encoding="utf-8") as file:
-        return _write(file.writelines, json_lines(archive, table, run_ids))
-
-
-def _write_csv(archive: Archive, table: str, run_ids: list[str], path: Path) -> int:
-    with whole(path) as unfinished, unfinished.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns_of(archive, table))
-        return _write(writer.writerows, rows_of(archive, table, run_ids))
-
-
-def _write(write: Callable[[Iterable[Any]], object], rows: Iterator[Any]) -> int:
-    """Write some rows at a time; returns how many there were."""
-    count = 0
-    while some := list(itertools.islice(rows, _BATCH)):
-        write(some)
-        count += len(some)
+def _write(archive: Archive, table: str, run_ids: list[str], path: Path, kind: str) -> int:
+    """Write the rows of a table; returns how many there were."""
+    count = -1 if kind == "csv" else 0
+    with whole(path) as unfinished, unfinished.open("w", _BUFFER, encoding="utf-8", newline="\n") as file:
+        for lines in lines_of(archive, table, run_ids, kind):
+            file.writelines(lines)
+            count += len(lines)
     return count

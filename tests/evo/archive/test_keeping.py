@@ -98,6 +98,20 @@ def test_promote_takes_verified_runs_only(path: Path, tmp_path: Path) -> None:
         assert list(keeping.check(archive)) == []
 
 
+def test_a_library_is_as_small_as_its_content_whatever_is_promoted(path: Path, tmp_path: Path) -> None:
+    """A first run is put in so that nothing is to be had; after a small one it is made small."""
+    library = tmp_path / "library.db"
+    with Archive.open(path) as archive:
+        runs = [archive.runs()[0].id, *(archives.fill(archive, f"run{number}").id for number in range(5))]
+        for run in runs:
+            keeping.promote(archive, [run], library)
+            before = library.stat().st_size
+            with Archive.open(library) as promoted:
+                after = keeping.vacuum(promoted)[1]
+                assert promoted.find("mma")
+            assert before <= 1.05 * after
+
+
 @pytest.mark.parametrize("view", ["best_per_task", "lineage_edges", "failures_by_stage", "cost_per_improvement"])
 def test_the_views_say_what_they_should(path: Path, view: str) -> None:
     with Archive.open(path, readonly=True) as archive:

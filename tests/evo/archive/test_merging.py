@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from evo.archive import Archive
-from evo.archive.merging import Merged, merge, merge_file, run_tables
+from evo.archive import Archive, copying
+from evo.archive.copying import run_tables
+from evo.archive.merging import Merged, merge, merge_file
 from evo.errors import ArchiveError
 from mutations.operator import Candidate, Plan
 from tests.evo import archives
@@ -194,3 +195,72 @@ def test_every_table_belongs_to_runs_or_is_shared() -> None:
         names = set(archive.database.table_names()) - {"_sqlite_migrations"}
         own = {name for name in names if "_fts" not in name}
         assert own == {*run_tables(archive.database), "runs", "kernels", "sources"}
+
+
+def schema(archive: Archive) -> list[tuple[str, ...]]:
+    return sorted(archive.database.execute("select type, name, tbl_name, coalesce(sql, '') from sqlite_master"))
+
+
+def assert_full_text_fits(archive: Archive) -> None:
+    for table in ("candidates_fts", "sources_fts"):
+        archive.database.execute(f"insert into {table} ({table}, rank) values ('integrity-check', 1)")
+
+
+@pytest.mark.parametrize("here", [0, 1, 3])
+def test_indexes_are_as_they_were_whether_more_comes_than_there_is_or_not(tmp_path: Path, here: int) -> None:
+    """Where more comes they are made anew."""
+    with Archive.open(tmp_path / "two.db") as archive:
+        theirs = [archives.fill(archive, f"their{number}").id for number in range(2)]
+    with Archive.open(tmp_path / "here.db") as archive:
+        ours = [archives.fill(archive, f"our{number}").id for number in range(here)]
+        before = schema(archive)
+        assert merge(archive, tmp_path / "two.db").added == tuple(theirs)
+        assert schema(archive) == before
+        assert_full_text_fits(archive)
+        assert archive.check() == []
+        assert len(archive.find("mma", 99)) == 4 * (here + 2)
+        assert {run for run, _, _ in archive.find("nothing left")} == {*ours, *theirs}
+        assert merge(archive, tmp_path / "two.db").same == tuple(theirs)
+        assert_full_text_fits(archive)
+
+
+def test_a_merge_that_is_broken_off_leaves_everything_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("one", "two"):
+        archives.make(tmp_path / f"{name}.db")
+    before = content(tmp_path / "one.db")
+
+    def broken(*_: object, **__: object) -> None:
+        raise OSError("broken off")
+
+    with Archive.open(tmp_path / "one.db") as archive:
+        archive.database.execute("delete from candidates where n > 0")  # so that more comes
+        archive.database.execute("delete from parents")
+        tables = schema(archive)
+        before = content(tmp_path / "one.db")
+        monkeypatch.setattr(copying, "_copy_table", broken)
+        with pytest.raises(ArchiveError, match="broken off"):
+            merge(archive, tmp_path / "two.db")
+        monkeypatch.undo()
+        assert schema(archive) == tables
+        assert content(tmp_path / "one.db") == before
+        assert_full_text_fits(archive)
+        assert len(merge(archive, tmp_path / "two.db").added) == 1
+        assert_full_text_fits(archive)
+
+
+def test_two_runs_that_go_on_from_the_copy_here_stay_two(tmp_path: Path) -> None:
+    """Each agrees with the copy; put into it together they would be one run that never was."""
+    start, one, two, both = (tmp_path / f"{name}.db" for name in ("start", "one", "two", "both"))
+    run = archives.make(start)
+    for place, about in ((one, "mine"), (two, "theirs")):
+        merged_all(place, start)
+        with Archive.open(place) as archive:
+            archive.add_entries(run.id, [Candidate(Plan(6, 3, 0, "tune", (5,)), archives.kernel(about), about)])
+    merged_all(both, one, two)
+    with Archive.open(start) as archive:
+        merged = merge(archive, both)
+        assert (len(merged.added), merged.extended) == (1, (run.id,))
+        assert {archive.entries(found.id)[-1].reason for found in archive.runs()} == {"mine", "theirs"}  # type: ignore[union-attr]
+        assert merge(archive, both) == Merged(same=merged.extended + merged.added)

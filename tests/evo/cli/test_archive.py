@@ -109,6 +109,50 @@ def test_export(run_id: str, kind: str) -> None:
     assert all((Path("files") / f"{name}.{kind}").is_file() for name in ("runs", "timings", "events"))
 
 
+def test_export_into_a_folder_with_files_is_refused_unless_forced(run_id: str) -> None:
+    folder = Path("files")
+    folder.mkdir()
+    assert evo("archive", "export", "--out", "files")[0] == 0  # an empty one is as good as none
+    (folder / "runs.jsonl").write_text("mine", encoding="utf-8")
+    code, _, err = evo("archive", "export", "--out", "files", "--format", "csv")
+    assert (code, err) == (
+        1, "evo: files is not empty; name another folder with --out, or write into it with --force\n",
+    )  # fmt: skip
+    assert not (folder / "runs.csv").exists()
+    assert (folder / "runs.jsonl").read_text(encoding="utf-8") == "mine"
+    assert evo("archive", "export", "--out", "files", "--force")[0] == 0
+    assert json.loads((folder / "runs.jsonl").read_text(encoding="utf-8"))["id"] == run_id
+    Path("text").write_text("a file", encoding="utf-8")
+    assert evo("archive", "export", "--out", "text")[0] == 1
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv"])
+def test_an_export_says_what_the_archive_says(run_id: str, kind: str) -> None:
+    """To the last bit of a number, whatever signs a text has; what no JSON can hold is null."""
+    reason = 'a "quote", a comma,\nlines; {"n": 1}} 100% ÄØ \u2028 %s'
+    with Archive.open("runs/archive.db") as archive:
+        archive.database.execute("update candidates set reason = ? where n = 2", [reason])
+        archive.database.execute("update outcomes set time_us = 0.1 + 0.2, compile_s = 1e-300 where n = 2")
+        archive.database.execute("update outcomes set time_us = 9e999, registers = 'many' where n = 5")
+        archive.database.execute("update timings set low_us = ?, limiter = null", [2 / 3])
+    assert evo("archive", "export", "--format", kind, "--out", "files")[0] == 0
+    rows = {}
+    for table in ("runs", "candidates", "timings", "events"):
+        with Path(f"files/{table}.{kind}").open(encoding="utf-8", newline="") as file:
+            rows[table] = list(csv.DictReader(file) if kind == "csv" else map(json.loads, file))
+    two, best = rows["candidates"][2], rows["candidates"][5]
+    assert (two["reason"], float(two["time_us"]), float(two["compile_s"])) == (reason, 0.1 + 0.2, 1e-300)
+    assert best["time_us"] == ("" if kind == "csv" else None)
+    assert float(best["registers"]) == 0  # a text where a number should be
+    assert {float(row["low_us"]) for row in rows["timings"]} == {2 / 3}
+    assert {row["limiter"] for row in rows["timings"]} == {"" if kind == "csv" else None}
+    assert [row["id"] for row in rows["runs"]] == [run_id]
+    assert [row["run_id"] for row in rows["candidates"]] == [run_id] * 6
+    assert [row["subject"] for row in rows["timings"]] == ["gemm/dense_mma_pipelined"] * 2 + ["candidate"] * 8
+    shapes = [row["shape"] if kind == "jsonl" else json.loads(row["shape"]) for row in rows["timings"]]
+    assert shapes[:2] == [dict(shape) for shape in archives.SHAPES]
+
+
 def test_find(run_id: str) -> None:
     code, out, _ = evo("archive", "find", "BN", "of")
     assert (code, out) == (0, f"{run_id}/3  BN of #1\n")
