@@ -10,6 +10,8 @@
   `d - diagonals[p]` of stored row `diagonals[p]` (Merrill and Garland, "Merge-based parallel sparse matrix-vector
   multiplication", SC 2016).
 * `bins[32]` int32: `bins[b]` stored rows have 2^b nonzeros or more; with the order "length" these are the first ones.
+* `W.rows4`, `W.rows16`, `W.rows64`, ... `W.rows4096`: some of these counts as integers, so that a launch and its
+  threads know where the rows of a length begin without reading anything.
 
 Option `order`: "natural", where row_order[i] = i; "length": longest rows first (equal ones in their order), so
 that the rows a warp or block takes together have nearly the same number of nonzeros and the longest start first;
@@ -31,6 +33,8 @@ from fitness.formats.ordering import ROW_ORDERS, row_order
 STEPS: Final = 64
 """Steps of the merge path between two entries of `diagonals`."""
 BINS: Final = 32
+COUNTED: Final = tuple(4**b for b in range(1, 7))
+"""Lengths of rows of which sizes tell how many are as long or longer."""
 
 
 class Csr(EntryFormat):
@@ -38,6 +42,7 @@ class Csr(EntryFormat):
 
     name = "csr"
     options: Mapping[str, tuple[str, ...]] = {"order": ROW_ORDERS}
+    sizes: tuple[str, ...] = tuple(f"rows{length}" for length in COUNTED)
 
     def argument_names(self, options: Options) -> tuple[str, ...]:  # noqa: ARG002
         """`values`, `indices`, `indptr`, `row_order`, `diagonals`, `bins`."""
@@ -75,6 +80,10 @@ class Csr(EntryFormat):
         rows = entries.shape[0]
         shares = -(-(rows + entries.nnz) // STEPS) + 1
         return entries.nnz * (entries.itemsize + 4) + 4 * (2 * rows + 1 + shares + BINS)
+
+    def measure(self, arrays: Mapping[str, Array], shape: Shape, options: Options) -> dict[str, int]:  # noqa: ARG002
+        """`rows4`, `rows16`, ...: stored rows of so many nonzeros or more."""
+        return {f"rows{length}": int(arrays["bins"][length.bit_length() - 1]) for length in COUNTED}
 
 
 def merge_diagonals(indptr: NDArray[np.int32]) -> NDArray[np.int32]:

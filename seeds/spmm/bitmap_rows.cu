@@ -67,16 +67,19 @@ spmm(const in_t* values, const uint32_t* bitmap, const int* indptr, const in_t* 
     for (int h = 0; h < words; ++h) {
         uint32_t bits = __ldg(bitmap + first + h);
         while (bits != 0) {
+            int k[UNROLL];
             float w[UNROLL], v[UNROLL][VEC];
 #pragma unroll
             for (int u = 0; u < UNROLL; ++u) {
                 const bool set = bits != 0;
-                const int k = set ? h * 32 + __ffs(bits) - 1 : 0;
+                k[u] = set ? h * 32 + __ffs(bits) - 1 : -1;
                 w[u] = set ? evo::to_float(__ldg(values + at)) : 0.0f;
-                load_x(v[u], x + k * ldx + n, set ? left : 0, aligned);
                 at += set;
                 bits &= bits - 1;  // 0 stays 0
             }
+#pragma unroll
+            for (int u = 0; u < UNROLL; ++u)
+                load_x(v[u], x + (k[u] < 0 ? 0 : k[u] * ldx) + n, k[u] < 0 ? 0 : left, aligned);
 #pragma unroll
             for (int u = 0; u < UNROLL; ++u)
 #pragma unroll

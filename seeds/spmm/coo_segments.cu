@@ -92,15 +92,17 @@ segments(const in_t* values, const int* rows, const int* indices, const in_t* x,
     bool first = true;
     float run[VEC] = {};
     for (int base = begin; base < end; base += 4) {
-        int r[4];
+        int r[4], k[4];  // all before any row of X, whose reads would else wait one for the other
         float w[4], v[4][VEC];
 #pragma unroll
         for (int u = 0; u < 4; ++u) {
             const bool inside = base + u < end;
             r[u] = inside ? __ldg(rows + base + u) : -1;
+            k[u] = inside ? __ldg(indices + base + u) : 0;
             w[u] = inside ? evo::to_float(__ldg(values + base + u)) : 0.0f;
-            load_x(v[u], x + (inside ? __ldg(indices + base + u) * ldx : 0) + n, inside ? left : 0, aligned);
         }
+#pragma unroll
+        for (int u = 0; u < 4; ++u) load_x(v[u], x + k[u] * ldx + n, r[u] < 0 ? 0 : left, aligned);
 #pragma unroll
         for (int u = 0; u < 4; ++u) {
             if (r[u] >= 0 && r[u] != row) {

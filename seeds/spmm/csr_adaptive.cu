@@ -98,33 +98,31 @@ __device__ __forceinline__ void row_of_teams(const in_t* values, const int* indi
     const bool mine = i < M && left > 0;  // all stay: shuffles take whole warps
 
     const bool aligned = N % VEC == 0;  // rows of X and Y are N long
-    const int end = mine ? __ldg(indptr + i + 1) : 0;
+    const int end = mine ? __ldg(indptr + i + 1) : 0, m = mine ? __ldg(row_order + i) : 0;
     const in_t* x_columns = x + n;
     float sums[VEC] = {};
     int at = (mine ? __ldg(indptr + i) : 0) + part;
-    for (; at + (UNROLL - 1) * teams < end; at += UNROLL * teams) {
+    for (; at < end; at += UNROLL * teams) {
+        int k[UNROLL];  // all before any row of X, whose reads would else wait one for the other
         float w[UNROLL], v[UNROLL][VEC];
 #pragma unroll
         for (int u = 0; u < UNROLL; ++u) {
-            w[u] = evo::to_float(__ldg(values + at + u * teams));
-            load_x(v[u], x_columns + __ldg(indices + at + u * teams) * ldx, left, aligned);
+            const bool inside = at + u * teams < end;
+            k[u] = inside ? __ldg(indices + at + u * teams) : -1;
+            w[u] = inside ? evo::to_float(__ldg(values + at + u * teams)) : 0.0f;
         }
+#pragma unroll
+        for (int u = 0; u < UNROLL; ++u)
+            load_x(v[u], x_columns + (k[u] < 0 ? 0 : k[u] * ldx), k[u] < 0 ? 0 : left, aligned);
 #pragma unroll
         for (int u = 0; u < UNROLL; ++u)
 #pragma unroll
             for (int c = 0; c < VEC; ++c) sums[c] = fmaf(w[u], v[u][c], sums[c]);
     }
-    for (; at < end; at += teams) {
-        float v[VEC];
-        const float w = evo::to_float(__ldg(values + at));
-        load_x(v, x_columns + __ldg(indices + at) * ldx, left, aligned);
-#pragma unroll
-        for (int c = 0; c < VEC; ++c) sums[c] = fmaf(w, v[c], sums[c]);
-    }
     for (int distance = LANES; distance < teams * LANES; distance *= 2)
 #pragma unroll
         for (int c = 0; c < VEC; ++c) sums[c] += __shfl_xor_sync(0xffffffffu, sums[c], distance);
-    if (mine && part == 0) store_y(sums, y, epilogue, __ldg(row_order + i), n, left, ldy, aligned);
+    if (mine && part == 0) store_y(sums, y, epilogue, m, n, left, ldy, aligned);
 }
 
 #define TEAMS(LANES)                                                                                               \

@@ -111,24 +111,22 @@ struct Share {
 __device__ __forceinline__ void add_products(float (&sums)[VEC], const in_t* values, const int* indices,
                                              const in_t* x_columns, int at, int end, int left, bool aligned,
                                              int64_t ldx) {
-    for (; at + UNROLL <= end; at += UNROLL) {
+    for (; at < end; at += UNROLL) {
+        int k[UNROLL];  // all before any row of X, whose reads would else wait one for the other
         float w[UNROLL], v[UNROLL][VEC];
 #pragma unroll
         for (int u = 0; u < UNROLL; ++u) {
-            w[u] = evo::to_float(__ldg(values + at + u));
-            load_x(v[u], x_columns + __ldg(indices + at + u) * ldx, left, aligned);
+            const bool inside = at + u < end;
+            k[u] = inside ? __ldg(indices + at + u) : -1;
+            w[u] = inside ? evo::to_float(__ldg(values + at + u)) : 0.0f;
         }
+#pragma unroll
+        for (int u = 0; u < UNROLL; ++u)
+            load_x(v[u], x_columns + (k[u] < 0 ? 0 : k[u] * ldx), k[u] < 0 ? 0 : left, aligned);
 #pragma unroll
         for (int u = 0; u < UNROLL; ++u)
 #pragma unroll
             for (int c = 0; c < VEC; ++c) sums[c] = fmaf(w[u], v[u][c], sums[c]);
-    }
-    for (; at < end; ++at) {
-        float v[VEC];
-        const float w = evo::to_float(__ldg(values + at));
-        load_x(v, x_columns + __ldg(indices + at) * ldx, left, aligned);
-#pragma unroll
-        for (int c = 0; c < VEC; ++c) sums[c] = fmaf(w, v[c], sums[c]);
     }
 }
 

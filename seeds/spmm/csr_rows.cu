@@ -65,28 +65,25 @@ spmm(const in_t* values, const int* indices, const int* indptr, const int* row_o
     if (i >= M || left <= 0) return;
 
     const bool aligned = N % VEC == 0;  // rows of X and Y are N long
-    const int begin = indptr[i], end = indptr[i + 1];
+    const int begin = indptr[i], end = indptr[i + 1], m = row_order[i];
     const in_t* x_columns = x + n;
     float sums[VEC] = {};
-    int at = begin;
-    for (; at + UNROLL <= end; at += UNROLL) {
+    for (int at = begin; at < end; at += UNROLL) {
+        int k[UNROLL];  // all before any row of X, whose reads would else wait one for the other
         float w[UNROLL], v[UNROLL][VEC];
 #pragma unroll
         for (int u = 0; u < UNROLL; ++u) {
-            w[u] = evo::to_float(__ldg(values + at + u));
-            load_x(v[u], x_columns + __ldg(indices + at + u) * ldx, left, aligned);
+            const bool inside = at + u < end;
+            k[u] = inside ? __ldg(indices + at + u) : -1;
+            w[u] = inside ? evo::to_float(__ldg(values + at + u)) : 0.0f;
         }
+#pragma unroll
+        for (int u = 0; u < UNROLL; ++u)
+            load_x(v[u], x_columns + (k[u] < 0 ? 0 : k[u] * ldx), k[u] < 0 ? 0 : left, aligned);
 #pragma unroll
         for (int u = 0; u < UNROLL; ++u)
 #pragma unroll
             for (int c = 0; c < VEC; ++c) sums[c] = fmaf(w[u], v[u][c], sums[c]);
     }
-    for (; at < end; ++at) {
-        float v[VEC];
-        const float w = evo::to_float(__ldg(values + at));
-        load_x(v, x_columns + __ldg(indices + at) * ldx, left, aligned);
-#pragma unroll
-        for (int c = 0; c < VEC; ++c) sums[c] = fmaf(w, v[c], sums[c]);
-    }
-    store_y(sums, y, evo::Epilogue{bias, residual, scale}, row_order[i], n, left, ldy, aligned);
+    store_y(sums, y, evo::Epilogue{bias, residual, scale}, m, n, left, ldy, aligned);
 }

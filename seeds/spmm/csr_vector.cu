@@ -66,17 +66,20 @@ spmm(const in_t* values, const int* indices, const int* indptr, const int* row_o
     if (i >= M) return;  // a whole warp
 
     const bool aligned = N % VEC == 0;  // rows of X and Y are N long
-    const int end = indptr[i + 1];
+    const int end = indptr[i + 1], m = row_order[i];
     float sums[VEC] = {};
     for (int base = indptr[i] + team; base < end; base += TEAMS * UNROLL) {
+        int k[UNROLL];  // all before any row of X, whose reads would else wait one for the other
         float w[UNROLL], v[UNROLL][VEC];
 #pragma unroll
         for (int u = 0; u < UNROLL; ++u) {
             const int at = base + u * TEAMS;
-            const bool inside = at < end;
-            w[u] = inside ? evo::to_float(__ldg(values + at)) : 0.0f;
-            load_x(v[u], x + (inside ? __ldg(indices + at) * ldx : 0) + n, inside ? left : 0, aligned);
+            k[u] = at < end ? __ldg(indices + at) : -1;
+            w[u] = at < end ? evo::to_float(__ldg(values + at)) : 0.0f;
         }
+#pragma unroll
+        for (int u = 0; u < UNROLL; ++u)
+            load_x(v[u], x + (k[u] < 0 ? 0 : k[u] * ldx) + n, k[u] < 0 ? 0 : left, aligned);
 #pragma unroll
         for (int u = 0; u < UNROLL; ++u)
 #pragma unroll
@@ -90,5 +93,5 @@ spmm(const in_t* values, const int* indices, const int* indptr, const int* row_o
         for (int c = 0; c < VEC; ++c) sums[c] += __shfl_xor_sync(0xffffffffu, sums[c], distance);
     // endregion
     if (team == 0 && left > 0)
-        store_y(sums, y, evo::Epilogue{bias, residual, scale}, row_order[i], n, left, ldy, aligned);
+        store_y(sums, y, evo::Epilogue{bias, residual, scale}, m, n, left, ldy, aligned);
 }

@@ -64,23 +64,30 @@ spmm(const in_t* values, const int* indices, const int* indptr, const int* row_o
     if (i >= M) return;  // a whole warp
 
     const bool aligned = N % VEC == 0;  // rows of X and Y are N long
-    const int begin = indptr[i], end = indptr[i + 1];
+    const int begin = indptr[i], end = indptr[i + 1], m = row_order[i];
     float sums[TILES][VEC] = {};
     for (int base = begin; base < end; base += 32) {
         const bool mine = base + lane < end;
         const float own_w = mine ? evo::to_float(__ldg(values + base + lane)) : 0.0f;
         const int own_k = mine ? __ldg(indices + base + lane) : 0;
         const int count = min(32, end - base);
-#pragma unroll 4
-        for (int j = 0; j < count; ++j) {
-            const float w = __shfl_sync(0xffffffffu, own_w, j);
-            const in_t* x_row = x + __shfl_sync(0xffffffffu, own_k, j) * ldx + n0;
+        for (int j = 0; j < count; j += 4) {
+            float v[4][TILES][VEC];
 #pragma unroll
-            for (int t = 0; t < TILES; ++t) {
-                float v[VEC];
-                load_x(v, x_row + t * 32 * VEC, N - n0 - t * 32 * VEC, aligned);
+            for (int u = 0; u < 4; ++u) {
+                const in_t* x_row = x + __shfl_sync(0xffffffffu, own_k, j + u) * ldx + n0;
+                const int left = j + u < count ? N - n0 : 0;
 #pragma unroll
-                for (int c = 0; c < VEC; ++c) sums[t][c] = fmaf(w, v[c], sums[t][c]);
+                for (int t = 0; t < TILES; ++t)
+                    load_x(v[u][t], x_row + t * 32 * VEC, left - t * 32 * VEC, aligned);
+            }
+#pragma unroll
+            for (int u = 0; u < 4; ++u) {
+                const float w = __shfl_sync(0xffffffffu, own_w, j + u);
+#pragma unroll
+                for (int t = 0; t < TILES; ++t)
+#pragma unroll
+                    for (int c = 0; c < VEC; ++c) sums[t][c] = fmaf(w, v[u][t][c], sums[t][c]);
             }
         }
     }
@@ -88,6 +95,6 @@ spmm(const in_t* values, const int* indices, const int* indptr, const int* row_o
 #pragma unroll
     for (int t = 0; t < TILES; ++t) {
         const int n = n0 + t * 32 * VEC;
-        if (n < N) store_y(sums[t], y, epilogue, row_order[i], n, N - n, ldy, aligned);
+        if (n < N) store_y(sums[t], y, epilogue, m, n, N - n, ldy, aligned);
     }
 }

@@ -65,13 +65,18 @@ spmm(const in_t* values, const int* offsets, int ndiags, const in_t* x, out_t* y
     const int64_t first = ORDER ? int64_t(i) * ndiags : i, step = ORDER ? 1 : M;
     float sums[VEC] = {};
     for (int d = 0; d < ndiags; d += UNROLL) {
+        int k[UNROLL];
         float w[UNROLL], v[UNROLL][VEC];
 #pragma unroll
         for (int u = 0; u < UNROLL; ++u) {
-            const int k = d + u < ndiags ? i + __ldg(offsets + d + u) : -1;
-            const bool inside = k >= 0 && k < K;  // diagonals run out of W on either side
-            w[u] = inside ? evo::to_float(__ldg(values + first + (d + u) * step)) : 0.0f;
-            load_x(v[u], x + (inside ? k * ldx : 0) + n, inside ? left : 0, aligned);
+            k[u] = d + u < ndiags ? i + __ldg(offsets + d + u) : -1;
+            w[u] = d + u < ndiags ? evo::to_float(__ldg(values + first + (d + u) * step)) : 0.0f;
+        }
+#pragma unroll
+        for (int u = 0; u < UNROLL; ++u) {
+            const bool inside = k[u] >= 0 && k[u] < K;  // diagonals run out of W on either side
+            if (!inside) w[u] = 0.0f;
+            load_x(v[u], x + (inside ? k[u] * ldx : 0) + n, inside ? left : 0, aligned);
         }
 #pragma unroll
         for (int u = 0; u < UNROLL; ++u)

@@ -70,11 +70,11 @@ spmm(const in_t* values, const int* indices, int width, const in_t* x, out_t* y,
 #pragma unroll
         for (int u = 0; u < UNROLL; ++u) k[u] = slot + u < width ? __ldg(indices + first + (slot + u) * step) : -1;
 #pragma unroll
-        for (int u = 0; u < UNROLL; ++u) {
-            const bool inside = k[u] >= 0;  // -1 is padding: no element of W, and no row of X
-            w[u] = inside ? evo::to_float(__ldg(values + first + (slot + u) * step)) : 0.0f;
-            load_x(v[u], x + (inside ? k[u] * ldx : 0) + n, inside ? left : 0, aligned);
-        }
+        for (int u = 0; u < UNROLL; ++u)
+            w[u] = slot + u < width ? evo::to_float(__ldg(values + first + (slot + u) * step)) : 0.0f;
+#pragma unroll
+        for (int u = 0; u < UNROLL; ++u)  // -1 is padding: no element of W, and no row of X
+            load_x(v[u], x + (k[u] < 0 ? 0 : k[u] * ldx) + n, k[u] < 0 ? 0 : left, aligned);
 #pragma unroll
         for (int u = 0; u < UNROLL; ++u)
 #pragma unroll

@@ -64,7 +64,7 @@ spmm(const in_t* values, const int* indices, const int* indptr, const int* row_o
     if (i >= M || left <= 0) return;
 
     const bool aligned = N % VEC == 0;  // rows of X and Y are N long
-    const int end = __ldg(indptr + i / C + 1);
+    const int end = __ldg(indptr + i / C + 1), m = __ldg(row_order + i);
     float sums[VEC] = {};
     for (int at = __ldg(indptr + i / C) + i % C; at < end; at += UNROLL * C) {
         float w[UNROLL], v[UNROLL][VEC];
@@ -72,16 +72,16 @@ spmm(const in_t* values, const int* indices, const int* indptr, const int* row_o
 #pragma unroll
         for (int u = 0; u < UNROLL; ++u) k[u] = at + u * C < end ? __ldg(indices + at + u * C) : -1;
 #pragma unroll
-        for (int u = 0; u < UNROLL; ++u) {
-            const bool inside = k[u] >= 0;  // -1 is padding: no element of W, and no row of X
-            w[u] = inside ? evo::to_float(__ldg(values + at + u * C)) : 0.0f;
-            load_x(v[u], x + (inside ? k[u] * ldx : 0) + n, inside ? left : 0, aligned);
-        }
+        for (int u = 0; u < UNROLL; ++u)
+            w[u] = at + u * C < end ? evo::to_float(__ldg(values + at + u * C)) : 0.0f;
+#pragma unroll
+        for (int u = 0; u < UNROLL; ++u)  // -1 is padding: no element of W, and no row of X
+            load_x(v[u], x + (k[u] < 0 ? 0 : k[u] * ldx) + n, k[u] < 0 ? 0 : left, aligned);
 #pragma unroll
         for (int u = 0; u < UNROLL; ++u)
 #pragma unroll
             for (int c = 0; c < VEC; ++c) sums[c] = fmaf(w[u], v[u][c], sums[c]);
         if (k[UNROLL - 1] < 0) break;  // only padding follows
     }
-    store_y(sums, y, evo::Epilogue{bias, residual, scale}, __ldg(row_order + i), n, left, ldy, aligned);
+    store_y(sums, y, evo::Epilogue{bias, residual, scale}, m, n, left, ldy, aligned);
 }

@@ -29,18 +29,17 @@ constexpr int UNROLL = 4;
 template <int STEP>
 __device__ __forceinline__ float products(const in_t* values, const int* indices, const in_t* x, int at, int end) {
     float sum = 0.0f;
-    for (; at + (UNROLL - 1) * STEP < end; at += UNROLL * STEP) {
+    for (; at < end; at += UNROLL * STEP) {
         float w[UNROLL], v[UNROLL];
 #pragma unroll
         for (int u = 0; u < UNROLL; ++u) {
-            w[u] = evo::to_float(__ldg(values + at + u * STEP));
-            v[u] = evo::to_float(__ldg(x + __ldg(indices + at + u * STEP)));
+            const bool inside = at + u * STEP < end;
+            w[u] = inside ? evo::to_float(__ldg(values + at + u * STEP)) : 0.0f;
+            v[u] = inside ? evo::to_float(__ldg(x + __ldg(indices + at + u * STEP))) : 0.0f;
         }
 #pragma unroll
         for (int u = 0; u < UNROLL; ++u) sum = fmaf(w[u], v[u], sum);
     }
-    for (; at < end; at += STEP)
-        sum = fmaf(evo::to_float(__ldg(values + at)), evo::to_float(__ldg(x + __ldg(indices + at))), sum);
     return sum;
 }
 

@@ -57,29 +57,25 @@ __device__ __forceinline__ void row_of_team(const in_t* values, const int* indic
                                             const evo::Epilogue& epilogue, int M) {
     const int i = blockIdx.x * (THREADS / LANES) + threadIdx.x / LANES, lane = threadIdx.x % LANES;
     const bool mine = i < M;  // teams without a row stay: shuffles take whole warps
-    const int end = mine ? __ldg(indptr + i + 1) : 0;
+    const int end = mine ? __ldg(indptr + i + 1) : 0, m = mine ? __ldg(row_order + i) : 0;
     int at = (mine ? __ldg(indptr + i) : 0) + lane;
 
     float sum = 0.0f;
-    for (; at + (UNROLL - 1) * LANES < end; at += UNROLL * LANES) {
+    for (; at < end; at += UNROLL * LANES) {
         float w[UNROLL], v[UNROLL];
 #pragma unroll
         for (int u = 0; u < UNROLL; ++u) {
-            w[u] = evo::to_float(__ldg(values + at + u * LANES));
-            v[u] = evo::to_float(__ldg(x + __ldg(indices + at + u * LANES)));
+            const bool inside = at + u * LANES < end;
+            w[u] = inside ? evo::to_float(__ldg(values + at + u * LANES)) : 0.0f;
+            v[u] = inside ? evo::to_float(__ldg(x + __ldg(indices + at + u * LANES))) : 0.0f;
         }
 #pragma unroll
         for (int u = 0; u < UNROLL; ++u) sum = fmaf(w[u], v[u], sum);
     }
-    for (; at < end; at += LANES)
-        sum = fmaf(evo::to_float(__ldg(values + at)), evo::to_float(__ldg(x + __ldg(indices + at))), sum);
 #pragma unroll
     for (int distance = LANES / 2; distance > 0; distance /= 2)
         sum += __shfl_xor_sync(0xffffffffu, sum, distance);
-    if (mine && lane == 0) {
-        const int m = __ldg(row_order + i);
-        y[m] = epilogue(sum, m, m);
-    }
+    if (mine && lane == 0) y[m] = epilogue(sum, m, m);
 }
 
 #define TEAM(LANES)                                                                                               \

@@ -83,7 +83,14 @@ def test_diagonals_cut_the_merge_path_into_equal_shares() -> None:
 def test_bins_count_rows_by_length() -> None:
     w = np.zeros((5, 9), np.float32)
     w[0, :8], w[1, :4], w[2, :3], w[3, :1] = 1, 1, 1, 1
-    np.testing.assert_array_equal(Csr().pack(w, BY_LENGTH)["bins"], [4, 3, 2, 1] + [0] * 28)
+    packed = Csr().pack(w, BY_LENGTH)
+    np.testing.assert_array_equal(packed["bins"], [4, 3, 2, 1] + [0] * 28)
+    w[0] = 1
+    expected = {"rows4": 2, "rows16": 0, "rows64": 0, "rows256": 0, "rows1024": 0, "rows4096": 0}
+    assert Csr().measure(packed, w.shape, BY_LENGTH) == expected
+    wide = Csr().pack(np.ones((3, 256), np.float32), BY_LENGTH)
+    expected |= dict.fromkeys(("rows4", "rows16", "rows64", "rows256"), 3)
+    assert Csr().measure(wide, (3, 256), BY_LENGTH) == expected
 
 
 def test_clustered_rows_are_neighbours_of_their_likes() -> None:

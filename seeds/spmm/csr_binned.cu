@@ -1,0 +1,306 @@
+/*---
+about   = "CSR SpMM by bins of row length: more teams of lanes the longer a row, so that each is done in a round or two"
+format  = { name = "csr", order = "length" }
+layouts = ["row"]
+
+[[workspace]]
+name  = "partial"
+bytes = "4 * N * (W.nnz // max(THREADS // 8 * PER, W.nnz // 200) + 1)"
+
+[[workspace]]
+name  = "arrived"
+bytes = "4 * (W.nnz // (2 * max(THREADS // 8 * PER, W.nnz // 200)) + 1) * cdiv(N, 2 * VEC)"
+init  = "zero_once"
+
+[[launch]]
+kernel = "spmm_2"
+when   = "N <= 2 * VEC"
+grid   = ["""(5 + cdiv(2 * (M + W.nnz // (1 + 3 * (W.nnz * N > WIDE))), THREADS) \
+              + (W.max_row >= 2 * max(THREADS // 2 * PER, W.nnz // 200)) \
+                * (3 * W.nnz // (2 * max(THREADS // 2 * PER, W.nnz // 200)))) * cdiv(N, 2 * VEC)"""]
+block  = ["THREADS"]
+args   = ["W.values", "W.indices", "W.indptr", "W.row_order", "X", "Y", "partial", "arrived", "bias", "residual",
+          "scale", "M", "N", "ldx", "ldy", "W.nnz", "W.max_row", "W.rows4", "W.rows16", "W.rows64", "W.rows256",
+          "W.rows1024"]
+
+[[launch]]
+kernel = "spmm_4"
+when   = "N > 2 * VEC and N <= 4 * VEC"
+grid   = ["""5 + cdiv(4 * (M + W.nnz // (1 + 3 * (W.nnz * N > WIDE))), THREADS) \
+             + (W.max_row >= 2 * max(THREADS // 4 * PER, W.nnz // 200)) \
+               * (3 * W.nnz // (2 * max(THREADS // 4 * PER, W.nnz // 200)))"""]
+block  = ["THREADS"]
+args   = ["W.values", "W.indices", "W.indptr", "W.row_order", "X", "Y", "partial", "arrived", "bias", "residual",
+          "scale", "M", "N", "ldx", "ldy", "W.nnz", "W.max_row", "W.rows4", "W.rows16", "W.rows64", "W.rows256",
+          "W.rows1024"]
+
+[[launch]]
+kernel = "spmm_8"
+when   = "N > 4 * VEC"
+grid   = ["""(5 + cdiv(8 * (M + W.nnz // (1 + 3 * (W.nnz * N > WIDE))), THREADS) \
+              + (W.max_row >= 2 * max(THREADS // 8 * PER, W.nnz // 200)) \
+                * (3 * W.nnz // (2 * max(THREADS // 8 * PER, W.nnz // 200)))) * cdiv(N, 8 * VEC)"""]
+block  = ["THREADS"]
+args   = ["W.values", "W.indices", "W.indptr", "W.row_order", "X", "Y", "partial", "arrived", "bias", "residual",
+          "scale", "M", "N", "ldx", "ldy", "W.nnz", "W.max_row", "W.rows4", "W.rows16", "W.rows64", "W.rows256",
+          "W.rows1024"]
+
+[params]
+THREADS = { values = [64, 128, 256, 512], default = 256 }
+VEC     = { values = [1, 2, 4, 8],        default = 4 }
+QUADS   = { values = [1, 2],              default = 2 }   # fours of nonzeros that a team has in flight
+PER     = { values = [8, 16, 32, 64],     default = 16 }  # nonzeros of a team, at least, where blocks share a row
+WIDE    = { values = [500000, 1000000, 2000000, 8000000, 32000000], default = 2000000 }  # nnz * N: fewer teams beyond
+---*/
+#include "task.cuh"
+
+using evo::in_t;
+using evo::out_t;
+
+// region: epilogue(sums, y, m, n, left, ldy, aligned)
+// Applies the epilogue to COUNT neighbours of a row of Y and stores those before `left`.
+template <int COUNT>
+__device__ __forceinline__ void store_y(const float (&sums)[COUNT], out_t* y, const evo::Epilogue& epilogue, int m,
+                                        int n, int left, int64_t ldy, bool aligned) {
+    const int64_t at = evo::y_index(m, n, ldy);
+    out_t items[COUNT];
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) items[i] = i < left ? epilogue(sums[i], m, at + i) : evo::from_float<out_t>(0.0f);
+    if (aligned && left >= COUNT) {
+        evo::store_items(y + at, items);
+    } else {
+#pragma unroll
+        for (int i = 0; i < COUNT; ++i)
+            if (i < left) y[at + i] = items[i];
+    }
+}
+// endregion
+
+// Four neighbouring nonzeros, read as whole vectors; those outside of begin .. end are none: column -1, value 0.
+// Reading is apart from telling which are none, so that all are on their way before the first is looked at.
+struct Quad {
+    int at, k[4];
+    float w[4];
+    __device__ __forceinline__ void read(const in_t* values, const int* indices, int first, int end, int nnz) {
+        at = first;
+#pragma unroll
+        for (int u = 0; u < 4; ++u) k[u] = -1, w[u] = 0.0f;
+        if (at >= end) return;
+        if (nnz - at >= 4) {
+            evo::load_floats(w, values + at);
+            const evo::Vector<int, 4> columns = evo::load_readonly<4>(indices + at);
+#pragma unroll
+            for (int u = 0; u < 4; ++u) k[u] = columns.items[u];
+        } else {  // at the end of W
+#pragma unroll
+            for (int u = 0; u < 3; ++u) {
+                if (u >= nnz - at) continue;
+                w[u] = evo::to_float(__ldg(values + at + u));
+                k[u] = __ldg(indices + at + u);
+            }
+        }
+    }
+    __device__ __forceinline__ void mask(int begin, int end) {
+#pragma unroll
+        for (int u = 0; u < 4; ++u)
+            if (u < begin - at || u >= end - at) k[u] = -1, w[u] = 0.0f;
+    }
+};
+
+// sums += the products of QUADS fours with VEC columns of X; whole vectors where rows are aligned.
+__device__ __forceinline__ void add_products(float (&sums)[VEC], const Quad (&quads)[QUADS], const in_t* x_columns,
+                                             int ldx, int left, bool aligned) {
+    float v[QUADS][4][VEC] = {};
+    if (aligned) {
+#pragma unroll
+        for (int q = 0; q < QUADS; ++q)
+#pragma unroll
+            for (int u = 0; u < 4; ++u)
+                if (quads[q].k[u] >= 0) evo::load_floats(v[q][u], x_columns + int64_t(quads[q].k[u]) * ldx);
+    } else {
+#pragma unroll
+        for (int q = 0; q < QUADS; ++q)
+#pragma unroll
+            for (int u = 0; u < 4; ++u)
+#pragma unroll
+                for (int c = 0; c < VEC; ++c)
+                    if (quads[q].k[u] >= 0 && c < left)
+                        v[q][u][c] = evo::to_float(__ldg(x_columns + int64_t(quads[q].k[u]) * ldx + c));
+    }
+#pragma unroll
+    for (int q = 0; q < QUADS; ++q)
+#pragma unroll
+        for (int u = 0; u < 4; ++u)
+#pragma unroll
+            for (int c = 0; c < VEC; ++c) sums[c] = fmaf(quads[q].w[u], v[q][u][c], sums[c]);
+}
+
+// Nonzeros of a stored row that one block takes, at least, where several share it.
+__device__ __forceinline__ int piece_of(int teams, int nnz) { return max(teams * PER, nnz / 200); }
+
+// Part `part` of stored row `row`, of `parts`; row -1: there is none.
+struct Part {
+    int row, part, parts;
+};
+
+// Which part of which of the `longs` longest rows (at most 128) is number `unit`; every warp finds it by itself.
+__device__ __forceinline__ Part part_of(const int* indptr, int longs, int piece, int unit) {
+    const int lane = threadIdx.x % 32;
+    int parts[4], own = 0;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+        const int row = 4 * lane + j;
+        parts[j] = row < longs ? max((__ldg(indptr + row + 1) - __ldg(indptr + row)) / piece, 1) : 0;
+        own += parts[j];
+    }
+    int before = own;  // parts up to those of this lane's rows
+#pragma unroll
+    for (int distance = 1; distance < 32; distance *= 2) {
+        const int other = __shfl_up_sync(0xffffffffu, before, distance);
+        if (lane >= distance) before += other;
+    }
+    before -= own;
+    Part found{-1, 0, 0};
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+        if (unit >= before && unit < before + parts[j]) found = Part{4 * lane + j, unit - before, parts[j]};
+        before += parts[j];
+    }
+    const unsigned has = __ballot_sync(0xffffffffu, found.row >= 0);
+    const int from = has ? __ffs(has) - 1 : 0;
+    return Part{__shfl_sync(0xffffffffu, found.row, from), __shfl_sync(0xffffffffu, found.part, from),
+                __shfl_sync(0xffffffffu, found.parts, from)};
+}
+
+// A team is LANES lanes, VEC columns to each. A row has 4^c teams for a bin of its length, or a whole block, so that a
+// team has few nonzeros of it; what its teams find is added up by shuffles, then in shared memory. Rows much longer
+// than the others' share are cut into parts; the block that is the last to have its part adds them up in their order.
+template <int LANES>
+__device__ __forceinline__ void rows_of_teams(const in_t* values, const int* indices, const int* indptr,
+                                              const int* row_order, const in_t* x, out_t* y, float* partial,
+                                              int* arrived, const evo::Epilogue& epilogue, int M, int N, int ldx,
+                                              int64_t ldy, int nnz, int max_row, const int (&ends)[5]) {
+    constexpr int TEAMS = THREADS / LANES, WARPS = THREADS / 32;
+    __shared__ float warp_sums[WARPS][LANES * VEC];
+    const int tiles = evo::cdiv(N, LANES * VEC), units_there = gridDim.x / tiles, tile = blockIdx.x / units_there;
+    const int lane = threadIdx.x % 32, team = threadIdx.x / LANES;
+    const int n = (tile * LANES + threadIdx.x % LANES) * VEC, left = N - n;
+    const bool aligned = N % VEC == 0;  // rows of X and Y are N long
+
+    const int piece = piece_of(TEAMS, nnz);
+    const bool shared = max_row / 2 >= piece;
+    const int longs = shared ? min(M, nnz / (2 * piece)) : 0;
+    const int long_units = shared ? int(3ll * nnz / (2 * piece)) : 0;  // not fewer than there are parts
+    int unit = blockIdx.x % units_there, row, teams = TEAMS;
+    Part own{-1, 0, 1};
+    if (unit < long_units) {
+        own = part_of(indptr, longs, piece, unit);
+        if (own.row < 0) return;
+        row = own.row;
+    } else {
+        unit -= long_units;
+        row = M;
+        int first = longs;
+        bool found = false;
+#pragma unroll
+        for (int bin = 0; bin < 5; ++bin) {
+            const int given = min(256 >> 2 * bin, TEAMS), rows = TEAMS / given;  // teams to a row; rows to a block
+            const int units = evo::cdiv(max(ends[bin] - first, 0), rows);
+            if (!found && unit < units) {
+                found = true;
+                teams = given;
+                row = first + unit * rows + team / given;
+                if (row >= ends[bin]) row = M;
+            }
+            unit -= units;
+            first = max(ends[bin], first);
+        }
+        if (!found) return;
+    }
+
+    const bool mine = row < M;
+    int begin = mine ? __ldg(indptr + row) : 0, end = mine ? __ldg(indptr + row + 1) : 0;
+    const int m = mine ? __ldg(row_order + row) : 0, whole = begin, length = end - begin;
+    if (own.parts > 1) {
+        begin = whole + int(int64_t(length) * own.part / own.parts);
+        end = whole + int(int64_t(length) * (own.part + 1) / own.parts);
+    }
+    float sums[VEC] = {};
+    if (left > 0) {
+        const int step = 4 * teams;
+        int at = (begin & ~3) + 4 * (team % teams);
+        while (at < end) {
+            Quad quads[QUADS];
+#pragma unroll
+            for (int q = 0; q < QUADS; ++q) {
+                quads[q].read(values, indices, at, end, nnz);
+                at = end - at > step ? at + step : end;
+            }
+#pragma unroll
+            for (int q = 0; q < QUADS; ++q) quads[q].mask(begin, end);
+            add_products(sums, quads, x + n, ldx, left, aligned);
+        }
+    }
+
+    const int lanes = teams * LANES;  // to a row
+    for (int distance = LANES; distance < 32 && distance < lanes; distance *= 2)
+#pragma unroll
+        for (int c = 0; c < VEC; ++c) sums[c] += __shfl_xor_sync(0xffffffffu, sums[c], distance);
+    if (lanes > 32) {  // the same for the whole block
+        const int warp = threadIdx.x / 32;
+        if (lane < LANES)
+#pragma unroll
+            for (int c = 0; c < VEC; ++c) warp_sums[warp][lane * VEC + c] = sums[c];
+        __syncthreads();
+        if (warp % (lanes / 32)) return;
+        if (lane < LANES)
+            for (int other = warp + 1; other < warp + lanes / 32; ++other)
+#pragma unroll
+                for (int c = 0; c < VEC; ++c) sums[c] += warp_sums[other][lane * VEC + c];
+    }
+    if (own.parts > 1) {  // one warp is left
+        const auto slot = [&](int part) {  // parts are `piece` long at least
+            return partial + int64_t((whole + int64_t(length) * part / own.parts) / piece) * N + n;
+        };
+        if (lane < LANES)
+#pragma unroll
+            for (int c = 0; c < VEC; ++c)
+                if (c < left) slot(own.part)[c] = sums[c];
+        __threadfence();
+        __syncwarp();
+        int before = 0;
+        if (lane == 0) before = atomicAdd(arrived + int64_t(row) * tiles + tile, 1);
+        if (__shfl_sync(0xffffffffu, before, 0) != own.parts - 1) return;
+        __threadfence();
+#pragma unroll
+        for (int c = 0; c < VEC; ++c) sums[c] = 0.0f;
+        for (int part = lane / LANES; part < own.parts; part += 32 / LANES)
+#pragma unroll
+            for (int c = 0; c < VEC; ++c)
+                if (c < left) sums[c] += __ldcg(slot(part) + c);
+#pragma unroll
+        for (int distance = LANES; distance < 32; distance *= 2)
+#pragma unroll
+            for (int c = 0; c < VEC; ++c) sums[c] += __shfl_xor_sync(0xffffffffu, sums[c], distance);
+        if (lane == 0) arrived[int64_t(row) * tiles + tile] = 0;
+    }
+    if (mine && left > 0 && team % teams == 0) store_y(sums, y, epilogue, m, n, left, ldy, aligned);
+}
+
+#define TEAMS_OF(LANES)                                                                                            \
+    extern "C" __global__ void __launch_bounds__(THREADS)                                                          \
+    spmm_##LANES(const in_t* values, const int* indices, const int* indptr, const int* row_order, const in_t* x,   \
+                 out_t* y, float* partial, int* arrived, const in_t* bias, const out_t* residual, float scale,     \
+                 int M, int N, int64_t ldx, int64_t ldy, int nnz, int max_row, int rows4, int rows16, int rows64,  \
+                 int rows256, int rows1024) {                                                                      \
+        const evo::Epilogue epilogue{bias, residual, scale};                                                       \
+        const bool wide = int64_t(nnz) * N > WIDE;                                                                 \
+        const int ends[5] = {wide ? rows1024 : rows256, wide ? rows256 : rows64, wide ? rows64 : rows16,           \
+                             wide ? rows16 : rows4, M};                                                            \
+        rows_of_teams<LANES>(values, indices, indptr, row_order, x, y, partial, arrived, epilogue, M, N, int(ldx), \
+                             ldy, nnz, max_row, ends);                                                             \
+    }
+
+TEAMS_OF(2)
+TEAMS_OF(4)
+TEAMS_OF(8)

@@ -1,0 +1,202 @@
+/*---
+about   = "CSR SpMV by bins of row length: more lanes the longer a row, several blocks to the longest; vector loads"
+format  = { name = "csr", order = "length" }
+require = ["N == 1"]
+
+[[workspace]]
+name  = "partial"
+bytes = "4 * (W.nnz // max(THREADS * PER, W.nnz // 200) + 1)"
+
+[[workspace]]
+name  = "arrived"
+bytes = "4 * (W.nnz // (2 * max(THREADS * PER, W.nnz // 200)) + 1)"
+init  = "zero_once"
+
+[[launch]]
+kernel = "spmv"
+grid   = ["""5 + cdiv(M + W.nnz // (1 + 3 * (W.nnz > WIDE)), THREADS) \
+             + (W.max_row >= 2 * max(THREADS * PER, W.nnz // 200)) \
+               * (3 * W.nnz // (2 * max(THREADS * PER, W.nnz // 200)))"""]
+block  = ["THREADS"]
+args   = ["W.values", "W.indices", "W.indptr", "W.row_order", "X", "Y", "partial", "arrived", "bias", "residual",
+          "scale", "M", "W.nnz", "W.max_row", "W.rows4", "W.rows16", "W.rows64", "W.rows256", "W.rows1024"]
+
+[params]
+THREADS = { values = [64, 128, 256, 512],              default = 256 }
+QUADS   = { values = [1, 2, 4],                        default = 2 }       # fours of nonzeros that a lane has in flight
+PER     = { values = [8, 16, 32, 64],                  default = 16 }      # nonzeros of a lane where blocks share a row
+WIDE    = { values = [50000, 150000, 500000, 2000000], default = 150000 }  # nonzeros: fewer lanes to a row beyond
+---*/
+#include "task.cuh"
+
+using evo::in_t;
+using evo::out_t;
+
+// Four neighbouring nonzeros, read as whole vectors; those outside of begin .. end are none: column -1, value 0.
+// Reading is apart from telling which are none, so that all are on their way before the first is looked at.
+struct Quad {
+    int at, k[4];
+    float w[4];
+    __device__ __forceinline__ void read(const in_t* values, const int* indices, int first, int end, int nnz) {
+        at = first;
+#pragma unroll
+        for (int u = 0; u < 4; ++u) k[u] = -1, w[u] = 0.0f;
+        if (at >= end) return;
+        if (nnz - at >= 4) {
+            evo::load_floats(w, values + at);
+            const evo::Vector<int, 4> columns = evo::load_readonly<4>(indices + at);
+#pragma unroll
+            for (int u = 0; u < 4; ++u) k[u] = columns.items[u];
+        } else {  // at the end of W
+#pragma unroll
+            for (int u = 0; u < 3; ++u) {
+                if (u >= nnz - at) continue;
+                w[u] = evo::to_float(__ldg(values + at + u));
+                k[u] = __ldg(indices + at + u);
+            }
+        }
+    }
+    __device__ __forceinline__ void mask(int begin, int end) {
+#pragma unroll
+        for (int u = 0; u < 4; ++u)
+            if (u < begin - at || u >= end - at) k[u] = -1, w[u] = 0.0f;
+    }
+};
+
+// Nonzeros of a stored row that one block takes, at least, where several share it.
+__device__ __forceinline__ int piece_of(int nnz) { return max(THREADS * PER, nnz / 200); }
+
+// Part `part` of stored row `row`, of `parts`; row -1: there is none.
+struct Part {
+    int row, part, parts;
+};
+
+// Which part of which of the `longs` longest rows (at most 128) is number `unit`; every warp finds it by itself.
+__device__ __forceinline__ Part part_of(const int* indptr, int longs, int piece, int unit) {
+    const int lane = threadIdx.x % 32;
+    int parts[4], own = 0;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+        const int row = 4 * lane + j;
+        parts[j] = row < longs ? max((__ldg(indptr + row + 1) - __ldg(indptr + row)) / piece, 1) : 0;
+        own += parts[j];
+    }
+    int before = own;  // parts up to those of this lane's rows
+#pragma unroll
+    for (int distance = 1; distance < 32; distance *= 2) {
+        const int other = __shfl_up_sync(0xffffffffu, before, distance);
+        if (lane >= distance) before += other;
+    }
+    before -= own;
+    Part found{-1, 0, 0};
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+        if (unit >= before && unit < before + parts[j]) found = Part{4 * lane + j, unit - before, parts[j]};
+        before += parts[j];
+    }
+    const unsigned has = __ballot_sync(0xffffffffu, found.row >= 0);
+    const int from = has ? __ffs(has) - 1 : 0;
+    return Part{__shfl_sync(0xffffffffu, found.row, from), __shfl_sync(0xffffffffu, found.part, from),
+                __shfl_sync(0xffffffffu, found.parts, from)};
+}
+
+// A row has 4^c lanes for a bin of its length, or a whole block, so that a lane has few nonzeros of it; what they find
+// is added up by shuffles, then in shared memory. Rows much longer than the others' share are cut into parts; the block
+// that is the last to have its part adds them up in their order.
+extern "C" __global__ void __launch_bounds__(THREADS)
+spmv(const in_t* values, const int* indices, const int* indptr, const int* row_order, const in_t* x, out_t* y,
+     float* partial, int* arrived, const in_t* bias, const out_t* residual, float scale, int M, int nnz, int max_row,
+     int rows4, int rows16, int rows64, int rows256, int rows1024) {
+    __shared__ float warp_sums[THREADS / 32];
+    const bool wide = nnz > WIDE;
+    const int ends[5] = {wide ? rows1024 : rows256, wide ? rows256 : rows64, wide ? rows64 : rows16,
+                         wide ? rows16 : rows4, M};
+    const int piece = piece_of(nnz), lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const bool shared = max_row / 2 >= piece;
+    const int longs = shared ? min(M, nnz / (2 * piece)) : 0;
+    const int long_units = shared ? int(3ll * nnz / (2 * piece)) : 0;  // not fewer than there are parts
+    int unit = blockIdx.x, row = M, lanes = THREADS;
+    Part own{-1, 0, 1};
+    if (unit < long_units) {
+        own = part_of(indptr, longs, piece, unit);
+        if (own.row < 0) return;
+        row = own.row;
+    } else {
+        unit -= long_units;
+        int first = longs;
+        bool found = false;
+#pragma unroll
+        for (int bin = 0; bin < 5; ++bin) {
+            const int given = min(256 >> 2 * bin, THREADS), rows = THREADS / given;  // lanes to a row; rows to a block
+            const int units = evo::cdiv(max(ends[bin] - first, 0), rows);
+            if (!found && unit < units) {
+                found = true;
+                lanes = given;
+                row = first + unit * rows + threadIdx.x / given;
+                if (row >= ends[bin]) row = M;
+            }
+            unit -= units;
+            first = max(ends[bin], first);
+        }
+        if (!found) return;
+    }
+
+    const bool mine = row < M;
+    int begin = mine ? __ldg(indptr + row) : 0, end = mine ? __ldg(indptr + row + 1) : 0;
+    const int m = mine ? __ldg(row_order + row) : 0, whole = begin, length = end - begin;
+    if (own.parts > 1) {
+        begin = whole + int(int64_t(length) * own.part / own.parts);
+        end = whole + int(int64_t(length) * (own.part + 1) / own.parts);
+    }
+    float sum = 0.0f;
+    const int step = 4 * lanes;
+    int at = (begin & ~3) + 4 * (threadIdx.x % lanes);
+    while (at < end) {
+        Quad quads[QUADS];
+        float v[QUADS][4] = {};
+#pragma unroll
+        for (int q = 0; q < QUADS; ++q) {
+            quads[q].read(values, indices, at, end, nnz);
+            at = end - at > step ? at + step : end;
+        }
+#pragma unroll
+        for (int q = 0; q < QUADS; ++q) {
+            quads[q].mask(begin, end);
+#pragma unroll
+            for (int u = 0; u < 4; ++u)
+                if (quads[q].k[u] >= 0) v[q][u] = evo::to_float(__ldg(x + quads[q].k[u]));
+        }
+#pragma unroll
+        for (int q = 0; q < QUADS; ++q)
+#pragma unroll
+            for (int u = 0; u < 4; ++u) sum = fmaf(quads[q].w[u], v[q][u], sum);
+    }
+
+    for (int distance = 1; distance < 32 && distance < lanes; distance *= 2)
+        sum += __shfl_xor_sync(0xffffffffu, sum, distance);
+    if (lanes > 32) {  // the same for the whole block
+        if (lane == 0) warp_sums[warp] = sum;
+        __syncthreads();
+        if (warp % (lanes / 32)) return;
+        for (int other = warp + 1; other < warp + lanes / 32; ++other) sum += warp_sums[other];
+    }
+    if (own.parts > 1) {  // one warp is left
+        const auto slot = [&](int part) {  // parts are `piece` long at least
+            return partial + (whole + int64_t(length) * part / own.parts) / piece;
+        };
+        int before = 0;
+        if (lane == 0) {
+            *slot(own.part) = sum;
+            __threadfence();
+            before = atomicAdd(arrived + row, 1);
+        }
+        if (__shfl_sync(0xffffffffu, before, 0) != own.parts - 1) return;
+        __threadfence();
+        sum = 0.0f;
+        for (int part = lane; part < own.parts; part += 32) sum += __ldcg(slot(part));
+#pragma unroll
+        for (int distance = 16; distance > 0; distance /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, distance);
+        if (lane == 0) arrived[row] = 0;
+    }
+    if (mine && threadIdx.x % lanes == 0) y[m] = evo::Epilogue{bias, residual, scale}(sum, m, m);
+}
