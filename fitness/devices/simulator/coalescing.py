@@ -20,7 +20,8 @@ Lanes = NDArray[np.int64]
 WARP = 32
 LINE_BYTES = 128
 _PATTERNS_KEPT = 128
-_BACKLOG_LANES = 1 << 16
+#: Accesses that are put off are counted once they have so many lanes.
+BACKLOG_LANES = 1 << 16
 
 
 def rows_of(lanes: Lanes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -60,16 +61,22 @@ def spread(values: Addresses, lanes: Lanes) -> tuple[Addresses, NDArray[np.bool_
     return full, active
 
 
-def _narrow(values: NDArray[Any], *, bits: int = 31) -> NDArray[Any]:
+def narrow(values: NDArray[Any], *, bits: int = 31) -> NDArray[Any]:
     """The same numbers as int32 if they have at most so many bits: these sort four times as fast."""
     return values.astype(np.int32) if int(values.max()) >> bits == 0 else values
 
 
-def _distinct(values: NDArray[Any]) -> NDArray[np.bool_]:
+def distinct(values: NDArray[Any]) -> NDArray[np.bool_]:
     """(G, n) rows in order -> True at the first of each run of equal values."""
     flags = np.ones(values.shape, dtype=bool)
     np.not_equal(values[:, 1:], values[:, :-1], out=flags[:, 1:])
     return flags
+
+
+def in_order(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Distinct values, ascending (by sorting; `np.unique` hashes, which is slower where most are distinct)."""
+    ordered = np.sort(values)
+    return np.asarray(ordered[distinct(ordered[None])[0]])
 
 
 def wavefronts(addresses: Addresses, bytes_per_lane: int, active: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
@@ -89,10 +96,10 @@ def wavefronts(addresses: Addresses, bytes_per_lane: int, active: NDArray[np.boo
     """
     unit = max(4, bytes_per_lane)
     banks = LINE_BYTES // unit
-    words = _narrow(addresses // unit, bits=26).reshape(-1, banks)
+    words = narrow(addresses // unit, bits=26).reshape(-1, banks)
     shift = 8 * words.itemsize - 6  # above every word; a bank number needs five bits
     key = np.sort((words & (banks - 1)) << shift | words, axis=1)
-    new = _distinct(key)
+    new = distinct(key)
     key >>= shift
     key += np.arange(0, key.size, banks, dtype=key.dtype)[:, None]
     per_phase = np.bincount(key[new], minlength=key.size).reshape(key.shape).max(axis=1)
@@ -105,7 +112,7 @@ def longest_runs(addresses: Addresses, lanes: Lanes) -> NDArray[np.int64]:
     """(G,) largest number of active lanes of each warp that name the same address (atomics serialise there)."""
     full, active = spread(addresses, lanes)
     same = np.sort(np.where(active, full, -1 - np.arange(WARP)), axis=1)
-    new = _distinct(same)
+    new = distinct(same)
     lengths = np.diff(np.flatnonzero(new.ravel()), append=new.size)
     starts = np.concatenate([[0], np.cumsum(new.sum(axis=1))[:-1]])
     return np.asarray(np.maximum.reduceat(lengths, starts))
@@ -134,7 +141,7 @@ class Pattern:
 _NONE = np.empty(0, dtype=np.int64)
 
 
-def _ideal_wavefronts(full: Addresses, bytes_per_lane: int) -> NDArray[np.int64]:
+def ideal_wavefronts(full: Addresses, bytes_per_lane: int) -> NDArray[np.int64]:
     """(G,) wavefronts that the distinct bytes each warp asks for must take; 4 bytes a lane fit into one."""
     if bytes_per_lane <= LINE_BYTES // WARP:
         return np.ones(full.shape[0], dtype=np.int64)
@@ -144,18 +151,18 @@ def _ideal_wavefronts(full: Addresses, bytes_per_lane: int) -> NDArray[np.int64]
 def _asked_bytes(full: NDArray[Any], bytes_per_lane: int) -> NDArray[np.int64]:
     """(G,) distinct bytes each warp asks for."""
     units = np.sort(full // bytes_per_lane, axis=1)
-    return np.asarray(_distinct(units).sum(axis=1) * bytes_per_lane)
+    return np.asarray(distinct(units).sum(axis=1) * bytes_per_lane)
 
 
 def global_pattern(full: Addresses, block_of_row: NDArray[np.int64], bytes_per_lane: int) -> Pattern:
     """Sectors and L1 wavefronts of (G, 32) addresses: at least one per 128-byte line and per 128 bytes."""
-    full = _narrow(full)
+    full = narrow(full)
     sectors = np.sort(full // SECTOR_BYTES, axis=1)
-    row, column = np.nonzero(_distinct(sectors))
+    row, column = np.nonzero(distinct(sectors))
     per_warp = sectors[row, column]
     reach = int(per_warp.max()) + 1
-    touched = np.unique(block_of_row[row] * reach + per_warp)
-    lines = _distinct(sectors // (LINE_BYTES // SECTOR_BYTES)).sum(axis=1)
+    touched = in_order(block_of_row[row] * reach + per_warp)
+    lines = distinct(sectors // (LINE_BYTES // SECTOR_BYTES)).sum(axis=1)
     asked = _asked_bytes(full, bytes_per_lane)
     ideal = -(-asked // LINE_BYTES)
     return Pattern(
@@ -166,46 +173,15 @@ def global_pattern(full: Addresses, block_of_row: NDArray[np.int64], bytes_per_l
         ideal_wavefronts=int(ideal.sum()),
         unique=touched % reach,
         unique_block=touched // reach,
-        blocks=int(np.unique(block_of_row).size),
+        blocks=int(np.count_nonzero(np.diff(block_of_row))) + 1,
     )
 
 
 def shared_pattern(full: Addresses, active: NDArray[np.bool_], bytes_per_lane: int) -> Pattern:
     """Shared-memory wavefronts of (G, 32) addresses."""
     fronts = int(wavefronts(full, bytes_per_lane, active).sum())
-    ideal = int(_ideal_wavefronts(full, bytes_per_lane).sum())
+    ideal = int(ideal_wavefronts(full, bytes_per_lane).sum())
     return Pattern(full.shape[0], 0, fronts, 0, min(ideal, fronts), _NONE, _NONE, 0)
-
-
-class Backlog:
-    """Shared-memory accesses of one instruction whose patterns hardly repeat (its addresses depend on data).
-
-    They are kept and their wavefronts counted many at once, which costs a fraction of one by one.
-    """
-
-    __slots__ = ("_bytes_per_lane", "_held", "_lanes")
-
-    def __init__(self) -> None:
-        self._held: list[tuple[Addresses, Lanes]] = []
-        self._lanes = self._bytes_per_lane = 0
-
-    def add(self, offsets: Addresses, lanes: Lanes, bytes_per_lane: int) -> Pattern | None:
-        """Keep one access (arguments as of `PatternCache.find`); the cost of all kept ones once it is time to count."""
-        counted = self.count() if bytes_per_lane != self._bytes_per_lane else None
-        self._bytes_per_lane = bytes_per_lane
-        self._held.append((offsets, lanes))
-        self._lanes += offsets.size
-        return counted if counted is not None or self._lanes < _BACKLOG_LANES else self.count()
-
-    def count(self) -> Pattern | None:
-        """The cost of all kept accesses together, None where there are none; forgets them."""
-        if not self._held:
-            return None
-        rows = [spread(offsets, lanes) for offsets, lanes in self._held]
-        self._held.clear()
-        self._lanes = 0
-        full, active = (np.concatenate(parts) for parts in zip(*rows, strict=True))
-        return shared_pattern(full, active, self._bytes_per_lane)
 
 
 class PatternCache:

@@ -147,7 +147,10 @@ class Context:
     @cached_property
     def warps(self) -> NDArray[np.int64]:
         """Distinct warp numbers (lane // 32), ascending."""
-        return np.unique(self.lanes >> 5)
+        warps = self.lanes >> 5
+        new = np.ones(warps.size, dtype=bool)
+        np.not_equal(warps[1:], warps[:-1], out=new[1:])
+        return warps[new]
 
     def warps_from(self, base: int) -> NDArray[np.int64]:
         """Warp numbers plus that of the chunk's first; the same array each time."""

@@ -123,7 +123,7 @@ class Machine:
             return other, no
         first, second = context.split(condition)
         if self.tally is not None:
-            self.tally.diverged(int(np.intersect1d(first.warps, second.warps, assume_unique=True).size))
+            self.tally.diverged(first.warp_count + second.warp_count - context.warp_count)
         self._add(taken, first, first.draw(yes))
         self._add(other, second, second.draw(no))
         return None

@@ -54,11 +54,11 @@ def loops(trace: Sequence[int]) -> list[tuple[Blocks, int]]:
     """
     found: list[tuple[Blocks, int]] = []
     items = np.asarray(trace, dtype=np.int64)
-    plain = items.tolist()
-    at, size = 0, len(plain)
+    text = "".join(map(chr, trace))  # strings are compared and searched fastest
+    at, size = 0, len(text)
     while at < size:
-        period, repeats = _period(items, plain, at)
-        blocks = tuple(plain[at : at + period])
+        period, repeats = _period(items, text, at)
+        blocks = tuple(items[at : at + period].tolist())
         if repeats == 1 and found and found[-1][1] == 1:
             found[-1] = (found[-1][0] + blocks, 1)
         else:
@@ -67,13 +67,15 @@ def loops(trace: Sequence[int]) -> list[tuple[Blocks, int]]:
     return found
 
 
-def _period(items: NDArray[np.int64], plain: list[int], at: int) -> tuple[int, int]:
+def _period(items: NDArray[np.int64], text: str, at: int) -> tuple[int, int]:
     """(length, repetitions) of the loop that covers most of the trace from `at` on; (1, 1) where there is none."""
     best = (1, 1)
-    size = len(plain)
-    for p in range(1, min(_LONGEST_PERIOD, (size - at) // 2) + 1):
-        if plain[at] != plain[at + p]:
-            continue
+    size, place = len(text), at
+    last = at + min(_LONGEST_PERIOD, (size - at) // 2)
+    while (place := text.find(text[at : at + 2], place + 1, last + 2)) >= 0:
+        p = place - at
+        if not text.startswith(text[at : place + p], place):
+            continue  # not twice more
         differs = items[at : size - p] != items[at + p :]
         same = int(differs.argmax()) if differs.any() else size - at - p
         repeats = same // p + 1

@@ -4,10 +4,11 @@ Counters see basic blocks, addresses and lanes, never data. So instructions whos
 guard or member mask are dropped; loads, stores, atomics and warp-wide instructions among them only tell their addresses
 ("touch", see emit_touch.py). Control flow, addresses and with them all counters stay the same to the bit.
 
-Which values matter is followed backwards through registers (by name) and memory: where a load matters, so do stores
-that may have written what it reads. Shared and local memory count as one place each; global memory is told apart by the
-pointer parameter or module variable that an address comes from. That an access does stay in those buffers is checked
-when it is made (`Site.remember`); if it does not, the run is done over with nothing left out.
+Which values matter is followed backwards through registers (from a use to what may have written it last) and memory:
+where a load matters, so do stores that may have written what it reads. Shared and local memory count as one place each;
+global memory is told apart by the pointer parameter or module variable that an address comes from. That an access does
+stay in those buffers is checked when it is made (`Site.remember`); if it does not, the run is done over with nothing
+left out.
 """
 
 from __future__ import annotations
@@ -24,6 +25,10 @@ from fitness.devices.simulator.ptx import Address, Function, Instruction, Symbol
 _WARP = frozenset({"shfl", "vote", "match", "redux", "elect"})
 _OPAQUE = frozenset({"cp", "st", "red", "ld", "atom", "wgmma", "tensormap", "mapa"})
 _POINTERS = frozenset({"u64", "b64", "s64"})
+
+Place = tuple[int, int]
+"""A block, and before which of its instructions (their number: at its end)."""
+_Use = tuple[str, Place]
 
 Origins = frozenset[str] | None
 """Parameters and variables that an address may come from; None: anything."""
@@ -95,6 +100,46 @@ def _is_parameter(ins: Instruction) -> bool:
     return "param" in ins.op[1:3] and isinstance(address, Address) and isinstance(address.base, Symbol)
 
 
+class Writers:
+    """Which instructions may have written a register last, of a graph whose blocks are numbered in order."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._places: dict[int, Place] = {}
+        self._written: dict[str, dict[int, list[tuple[int, Instruction]]]] = {}  # by register and block
+        self._before: list[list[int]] = [[] for _ in graph.blocks]
+        for block in graph.blocks:
+            for target in set(block.terminator.targets):
+                self._before[target].append(block.index)
+            for at, ins in enumerate(block.instructions):
+                self._places[id(ins)] = (block.index, at)
+                for name in {register.name for register in ins.destinations}:
+                    self._written.setdefault(name, {}).setdefault(block.index, []).append((at, ins))
+
+    def place(self, ins: Instruction) -> Place:
+        """Where an instruction is."""
+        return self._places[id(ins)]
+
+    def before(self, name: str, place: Place) -> Iterator[Instruction]:
+        """Instructions whose value of a register may be there just before a place.
+
+        One with a guard leaves what was there before where the guard is false. What ends a block may write too, and
+        always stays; what is found before it is more than need be.
+        """
+        written = self._written.get(name, {})
+        seen: set[int] = set()
+        queue = [place] if written else []
+        while queue:
+            block, end = queue.pop()
+            for at, ins in reversed(written.get(block, ())):
+                if at < end:
+                    yield ins
+                    if ins.guard is None:
+                        break
+            else:
+                queue += [(one, len(self._places)) for one in self._before[block] if one not in seen]
+                seen.update(self._before[block])
+
+
 class _Analysis:
     """The instructions that matter, `kept` by id; everything else is dropped or touched."""
 
@@ -104,15 +149,13 @@ class _Analysis:
         self.names: set[str] = set(kept)  # of global memory whose contents matter
         self.anything = False
         self.spaces: set[str] = set()
-        self._wanted: set[str] = set()
-        self._queue: list[str] = []
-        self._writers: dict[str, list[Instruction]] = {}
+        self._wanted: set[_Use] = set()
+        self._queue: list[_Use] = []
+        self._writers = Writers(graph)
         self._stores: list[Instruction] = []
         self._forms: dict[int, str] = {}
         for ins in self._instructions():
             form = self._forms[id(ins)] = form_of(ins)
-            for register in ins.destinations:
-                self._writers.setdefault(register.name, []).append(ins)
             if form in ("store", "atomic", "copy"):
                 self._stores.append(ins)
         self._opaque = any(self._is_opaque(ins) for ins in self._instructions())
@@ -129,23 +172,25 @@ class _Analysis:
     def run(self) -> None:
         """Find all that matters."""
         for block in self.graph.blocks:
-            self._want(terminator_reads(block.terminator))
-            if block.terminator.instruction is not None and block.terminator.instruction.guard is not None:
-                self._want({block.terminator.instruction.guard[0].name})
+            end = (block.index, len(block.instructions))
+            self._want(terminator_reads(block.terminator), end)
+            if block.terminator.instruction is not None:
+                self._want(_guard(block.terminator.instruction), end)
         for ins in self._instructions():
             form = self._forms[id(ins)]
             if form == "root":
                 self._keep(ins)
             elif form != "value":
                 touched = touch(ins)
-                self._want({register.name for register in touched.sources} | _guard(ins))
+                self._want({register.name for register in touched.sources} | _guard(ins), self._writers.place(ins))
         while self._queue or self._more_stores():
             while self._queue:
-                for ins in self._writers.get(self._queue.pop(), ()):
+                for ins in self._writers.before(*self._queue.pop()):
                     self._keep(ins)
 
-    def _want(self, registers: set[str]) -> None:
-        new = registers - self._wanted
+    def _want(self, registers: set[str], place: Place) -> None:
+        """What registers hold at a place matters."""
+        new = {(name, place) for name in registers} - self._wanted
         self._wanted |= new
         self._queue += sorted(new)
 
@@ -153,7 +198,7 @@ class _Analysis:
         if id(ins) in self.kept:
             return
         self.kept.add(id(ins))
-        self._want({register.name for register in ins.sources} | _guard(ins))
+        self._want({register.name for register in ins.sources} | _guard(ins), self._writers.place(ins))
         form = self._forms[id(ins)]
         if form in ("load", "copy", "atomic"):
             self._matters(*self.place(ins))

@@ -12,47 +12,46 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from fitness.devices.simulator.accesses import Access, Accesses
+from fitness.devices.simulator.backlog import Backlog, PutOff
 from fitness.devices.simulator.coalescing import (
     LINE_BYTES,
     Addresses,
-    Backlog,
     Lanes,
     Pattern,
     PatternCache,
     longest_runs,
 )
 from fitness.devices.simulator.counters import (
-    REUSE_BUCKETS,
     SECTOR_BYTES,
     TRACE_LIMIT,
-    BufferCounters,
     CounterError,
     LaunchCounters,
     Op,
     RingCounters,
     SiteCounters,
 )
+from fitness.devices.simulator.footprint import Footprint
 from fitness.devices.simulator.merging import Group, merged_code
 from fitness.devices.simulator.places import Place
 
-_LOG_LIMIT = 8 * TRACE_LIMIT
 _WORD_BYTES = 4
-#: A site with more new patterns than that, and than repeated ones, is given a backlog.
+_LOG_LIMIT = 8 * TRACE_LIMIT
+_SEEN_LIMIT = 4096
+#: A site with more new patterns than that, and than repeated ones, is irregular: its accesses are put off.
 _MISSES = 4
 
 
 class _Site:
     """Running totals and remembered patterns of one static memory instruction."""
 
-    __slots__ = ("backlog", "buffer", "bytes_per_lane", "cached_l1", "counts", "kind", "last", "line", "patterns")
+    __slots__ = ("buffer", "bytes_per_lane", "cached_l1", "counts", "kind", "line", "patterns")
 
     def __init__(self, kind: str, line: int, bytes_per_lane: int, cached_l1: bool, warps_per_block: int) -> None:
         self.kind, self.line, self.bytes_per_lane, self.cached_l1 = kind, line, bytes_per_lane, cached_l1
         self.buffer = ""
         self.counts = np.zeros(7)  # requests, lanes, sectors, wavefronts, ideal sectors, ideal wavefronts, serial
         self.patterns = PatternCache(warps_per_block)
-        self.backlog = Backlog()
-        self.last: Pattern | None = None  # of the last access, where it was looked for
 
     def add(self, pattern: Pattern, lanes: int, serial: float = 0.0) -> None:
         self.counts += (
@@ -65,70 +64,23 @@ class _Site:
             serial,
         )
 
-    def shared(self, offsets: Addresses, lanes: Lanes, bytes_per_lane: int) -> None:
-        """One access to shared memory."""
-        known = self.patterns
-        if known.misses > max(_MISSES, known.hits):
-            pattern = self.backlog.add(offsets, lanes, bytes_per_lane)
-            self.last = None
-        else:
-            pattern, _, _ = known.find(offsets, lanes, bytes_per_lane, shared=True)
-            self.last = pattern
-        if pattern is not None:
-            self.add(pattern, 0)
-        self.counts[1] += offsets.size
+    @property
+    def irregular(self) -> bool:
+        """Whether its patterns hardly repeat."""
+        return self.patterns.misses > max(_MISSES, self.patterns.hits)
 
     def frozen(self) -> SiteCounters:
-        left = self.backlog.count()
-        if left is not None:
-            self.add(left, 0)
         counts = (float(count) for count in self.counts)
         return SiteCounters(self.kind, self.line, self.bytes_per_lane, self.buffer, self.cached_l1, *counts)
 
 
-class _Buffer:
-    """When each simulated block last read each sector of a buffer, what it wrote, and atomics per 4-byte word."""
+class _Executed:
+    """How often a group's warps (None: all) issued a basic block, and with how many lanes in all."""
 
-    __slots__ = ("bytes", "hits", "read", "reuse", "written")
+    __slots__ = ("lanes", "times", "warps")
 
-    def __init__(self, size: int, blocks: int) -> None:
-        self.bytes = size
-        self.read: NDArray[np.int32] = np.zeros((blocks, -(-size // SECTOR_BYTES) + 1), dtype=np.int32)
-        self.written: NDArray[np.bool_] | None = None
-        self.hits: NDArray[np.int64] | None = None
-        self.reuse = np.zeros(REUSE_BUCKETS)
-
-    def mark_written(self, blocks: NDArray[np.int64], sectors: NDArray[np.int64]) -> None:
-        if self.written is None:
-            self.written = np.zeros(self.read.shape, dtype=bool)
-        self.written[blocks, sectors] = True
-
-    def mark_read(self, blocks: NDArray[np.int64], sectors: NDArray[np.int64], clock: int, cached: bool) -> None:
-        """Note a read; where L1 may hold the sector from before, count how long ago that was."""
-        if cached:
-            age = clock - self.read[blocks, sectors]
-            age = age[age < clock]  # clock 0: never read before
-            if age.size:
-                bucket = np.minimum(np.log2(np.maximum(age, 1)).astype(np.int64), REUSE_BUCKETS - 1)
-                self.reuse += np.bincount(bucket, minlength=REUSE_BUCKETS)
-        self.read[blocks, sectors] = clock
-
-    def hit(self, offsets: Addresses) -> None:
-        """Count atomic operations at byte offsets."""
-        if self.hits is None:
-            self.hits = np.zeros(self.bytes // _WORD_BYTES + 1, dtype=np.int64)
-        words, counts = np.unique(offsets // _WORD_BYTES, return_counts=True)
-        self.hits[words] += counts
-
-    def frozen(self) -> BufferCounters:
-        sums = [_footprint(self.read > 0), (0.0, 0.0) if self.written is None else _footprint(self.written)]
-        hits = self.hits if self.hits is not None else np.zeros(1, dtype=np.int64)
-        atomics = float(hits.max()), float(hits.sum()), float(np.count_nonzero(hits))
-        return BufferCounters(self.bytes, *sums[0], *sums[1], *atomics, tuple(self.reuse.tolist()))
-
-
-def _footprint(touched: NDArray[np.bool_]) -> tuple[float, float]:
-    return float(np.count_nonzero(touched)), float(np.count_nonzero(touched.any(axis=0)))
+    def __init__(self, warps: NDArray[np.int64] | None) -> None:
+        self.warps, self.times, self.lanes = warps, 0, 0
 
 
 class Tally:
@@ -163,9 +115,11 @@ class Tally:
         self.blocks_total, self.blocks_simulated, self.warps_per_block = blocks_total, blocks_simulated, warps_per_block
         self._executions = np.zeros((len(code), blocks_simulated * warps_per_block), dtype=np.int64)
         self._lanes = np.zeros(len(code), dtype=np.float64)
+        self._seen: dict[tuple[int, int], _Executed] = {}  # by basic block and id of the warps, not yet added
         self._sites = [_Site(*site, warps_per_block) for site in sites]
-        self._buffers = {name: _Buffer(size, blocks_simulated) for name, size in buffers.items()}
+        self._buffers = {name: Footprint(size, blocks_simulated) for name, size in buffers.items()}
         self._log: list[tuple[int, NDArray[np.int64] | None]] = []
+        self._accesses, self._backlog = Accesses(warps_per_block), Backlog()
         self._divergent = 0
         self._landed = 0  # bytes of bulk loads
         self._phases: set[tuple[int, int, int]] = set()  # (block, mbarrier, its phase) of bulk loads
@@ -181,13 +135,26 @@ class Tally:
                 warps. The array is kept: do not change it afterwards.
             lanes: active lanes of the group.
         """
-        if warps is None:
-            self._executions[block] += 1
-        else:
-            self._executions[block, warps] += 1
-        self._lanes[block] += lanes
+        key = (block, id(warps))
+        seen = self._seen.get(key)
+        if seen is None:
+            if len(self._seen) >= _SEEN_LIMIT:
+                self._add_executed()
+            seen = self._seen[key] = _Executed(warps)
+        seen.times += 1
+        seen.lanes += lanes
         if len(self._log) < _LOG_LIMIT:
             self._log.append((block, warps))
+
+    def _add_executed(self) -> None:
+        """Add what groups have issued to the counts of their warps."""
+        for (block, _), seen in self._seen.items():
+            if seen.warps is None:
+                self._executions[block] += seen.times
+            else:
+                self._executions[block, seen.warps] += seen.times
+            self._lanes[block] += seen.lanes
+        self._seen.clear()
 
     def diverged(self, warps: int) -> None:
         """`warps` warps split at a branch."""
@@ -207,47 +174,67 @@ class Tally:
             bytes_per_lane: where it differs from the site's (a `cp.async` with a source size), else 0.
         """
         if offsets.size:
-            self._global(site, buffer, offsets, lanes, write, bytes_per_lane, 0.0)
+            self._global(site, buffer, offsets, lanes, write, bytes_per_lane)
 
     def global_at(
         self, site: int, buffer: str, place: Place, offset: int, size: int, lanes: Lanes, first: int, *, write: bool
     ) -> None:
         """`global_access` of `size` bytes at addresses plus an offset; `lanes` are numbered from `first` on."""
-        record = self._sites[site]
+        record, target = self._sites[site], self._buffers[buffer]
+        record.buffer = buffer
         low = place.low + offset
         key = ("global", size, low % LINE_BYTES)
         known = place.patterns.get(key)
-        if known is None:
+        if known is not None:
+            record.patterns.hits += 1
+        elif record.irregular:
+            offsets = (place.address + np.uint64(offset % (1 << 64))).view(np.int64)
+            self._put_off(Access(record.counts, target, record.cached_l1, write, size), offsets, lanes + first)
+            return
+        else:
             offsets = (place.address + np.uint64(offset % (1 << 64))).view(np.int64)
             pattern, _, block = record.patterns.find(offsets, lanes + first, size, shared=False)
             known = place.patterns[key] = (pattern, block)
-        else:
-            record.patterns.hits += 1
-        record.buffer = buffer
-        self._touch(record, known[0], low // LINE_BYTES * LINE_BYTES, known[1], lanes.size, write, 0.0)
+        self._touch(record, target, known[0], low // LINE_BYTES * LINE_BYTES, known[1], lanes.size, write)
 
-    def _global(
-        self, site: int, buffer: str, offsets: Addresses, lanes: Lanes, write: bool, size: int, serial: float
-    ) -> None:
-        record = self._sites[site]
+    def _global(self, site: int, buffer: str, offsets: Addresses, lanes: Lanes, write: bool, size: int) -> None:
+        record, target = self._sites[site], self._buffers[buffer]
         record.buffer = buffer
-        pattern, base, block = record.patterns.find(offsets, lanes, size or record.bytes_per_lane, shared=False)
-        self._touch(record, pattern, base, block, offsets.size, write, serial)
+        size = size or record.bytes_per_lane
+        if record.irregular:
+            self._put_off(Access(record.counts, target, record.cached_l1, write, size), offsets, lanes)
+            return
+        pattern, base, block = record.patterns.find(offsets, lanes, size, shared=False)
+        self._touch(record, target, pattern, base, block, offsets.size, write)
+
+    def _put_off(self, access: Access, offsets: Addresses, lanes: Lanes) -> None:
+        """Keep an access of a site whose patterns hardly repeat."""
+        self._accesses.add(access, offsets, lanes)
+        if self._accesses.full:
+            self._catch_up()
+
+    def _catch_up(self) -> None:
+        """Count the accesses that were put off."""
+        self._clock = self._accesses.count(self._clock)
 
     def _touch(
-        self, record: _Site, pattern: Pattern, base: int, block: int, lanes: int, write: bool, serial: float
+        self, record: _Site, buffer: Footprint, pattern: Pattern, base: int, block: int, lanes: int, write: bool
     ) -> None:
-        """Count an access of a known pattern to the site's buffer, and note the sectors."""
-        record.add(pattern, lanes, serial)
-        buffer = record.buffer
-        target = self._buffers[buffer]
+        """Count an access of a known pattern to a buffer, and note the sectors."""
+        record.add(pattern, lanes)
+        if self._accesses and not write:  # after those that were put off
+            access = Access(record.counts, buffer, record.cached_l1, write, 0)
+            self._accesses.add_known(access, pattern, base // SECTOR_BYTES, block)
+            if self._accesses.full:
+                self._catch_up()
+            return
         blocks, sectors = pattern.unique_block + block, pattern.unique + base // SECTOR_BYTES
         if write:
-            target.mark_written(blocks, sectors)
+            buffer.mark_written(blocks, sectors)
             return
-        target.mark_read(blocks, sectors, int(self._clock), record.cached_l1)
+        buffer.mark_read(blocks, sectors, int(self._clock), record.cached_l1)
         if record.cached_l1:
-            target.reuse[0] += pattern.sectors - pattern.unique.size  # several warps of the block, at the same time
+            buffer.reuse[0] += pattern.sectors - pattern.unique.size  # several warps of the block, at the same time
             self._clock += max(1.0, pattern.unique.size / pattern.blocks)
 
     def shared_access(self, site: int, offsets: Addresses, lanes: Lanes) -> None:
@@ -256,19 +243,28 @@ class Tally:
         For `ldmatrix`/`stmatrix` of n matrices pass the first 8 * n lanes of each warp, which give the row
         addresses, at a site of 16 bytes per lane: 8 lanes make one phase.
         """
-        if not offsets.size:
-            return
+        if offsets.size:
+            self._shared(site, offsets, lanes)
+
+    def _shared(self, site: int, offsets: Addresses, lanes: Lanes) -> Pattern | PutOff | None:
+        """Count an access to shared memory; what was found, None where another instruction's holds it."""
         record = self._sites[site]
         size = record.bytes_per_lane
         group = self._group.get(site)
         if group is not None and group not in self._apart:
             size *= len(group)
             if site != group[0]:
-                return  # counted with the first
+                return None  # counted with the first
             if (offsets % size).any():
                 self._apart.add(group)
                 size = record.bytes_per_lane
-        record.shared(offsets, lanes, size)
+        if record.irregular:
+            kept = self._backlog.add(offsets, lanes, size)
+            kept.charge(record.counts)
+            return kept
+        pattern, _, _ = record.patterns.find(offsets, lanes, size, shared=True)
+        record.add(pattern, offsets.size)
+        return pattern
 
     def shared_at(self, site: int, place: Place, offset: int, lanes: Lanes, first: int) -> None:
         """`shared_access` at an address array less a constant offset; `lanes` are numbered from `first` on."""
@@ -278,16 +274,18 @@ class Tally:
             if site != group[0]:
                 return  # counted with the first
             size *= len(group)
-        key = ("shared", size, offset % LINE_BYTES)
-        pattern = place.patterns.get(key)
-        if pattern is None or (group is not None and (place.bits | offset) & (size - 1)):
-            offsets = place.address.astype(np.int64) + offset
-            self.shared_access(site, offsets, lanes + first)
+        key = ("shared", size, offset % max(_WORD_BYTES, size))  # whole words further, other banks are as busy
+        known = place.patterns.get(key)
+        if known is None or (group is not None and (place.bits | offset) & (size - 1)):
+            found = self._shared(site, place.address.astype(np.int64) + offset, lanes + first)
             if group is None or group not in self._apart:
-                place.patterns[key] = record.last
+                place.patterns[key] = found
             return
         record.patterns.hits += 1
-        record.add(pattern, lanes.size)
+        if isinstance(known, PutOff):
+            known.charge(record.counts)
+        else:
+            record.add(known, lanes.size)
 
     def atomic(self, site: int, buffer: str, offsets: Addresses, lanes: Lanes) -> None:
         """Lanes perform an atomic or reduction on global memory, or on shared memory where `buffer` is ""."""
@@ -295,7 +293,8 @@ class Tally:
             return
         serial = float(longest_runs(offsets, lanes).sum())
         if buffer:
-            self._global(site, buffer, offsets, lanes, True, 0, serial)
+            self._global(site, buffer, offsets, lanes, True, 0)
+            self._sites[site].counts[6] += serial
             self._buffers[buffer].hit(offsets)
             return
         record = self._sites[site]
@@ -304,6 +303,7 @@ class Tally:
 
     def bulk_access(self, site: int, buffer: str, rows: Addresses, size: int, block: int, *, write: bool) -> None:
         """One bulk copy, issued by simulated block `block`: rows of `size` bytes at offsets `rows` of a buffer."""
+        self._catch_up()
         record = self._sites[site]
         record.buffer = buffer
         first, last = rows // SECTOR_BYTES, (rows + size - 1) // SECTOR_BYTES
@@ -325,6 +325,7 @@ class Tally:
         self, site: int, buffer: str, rows: Addresses, size: int, blocks: NDArray[np.int64], *, write: bool
     ) -> None:
         """Bulk copies of rows (copies, rows) by simulated blocks (copies,): `bulk_access` of each."""
+        self._catch_up()
         first, last = rows // SECTOR_BYTES, (rows + size - 1) // SECTOR_BYTES
         count = int(last[0, 0] - first[0, 0]) + 1
         if (last - first != count - 1).any() or (first[:, 1:] <= last[:, :-1]).any():
@@ -361,6 +362,9 @@ class Tally:
         """
         if self.blocks_simulated < 1:
             raise CounterError(f"no block of {self.entry!r} was simulated")
+        self._catch_up()
+        self._backlog.count()
+        self._add_executed()
         chosen = sorted({int(warp) for warp in traced}) if traced is not None else self._longest()
         return LaunchCounters(
             entry=self.entry,

@@ -80,9 +80,7 @@ def limiter(time: ProgramTime, gpu: Gpu) -> str:
 
 def program_time(runner: Runner, subject: Timeable, *, blocks: int = BLOCKS) -> ProgramTime:
     """The same with everything the model knows about each launch (arguments as of `model_program`)."""
-    runs = [(scale, _run(runner, program, inputs, blocks)) for scale, program, inputs in subject.reduced]
-    if not runs or not all(map(linear_in_k, runs[0][1].launches, runs[-1][1].launches)):
-        runs = [(1.0, _run(runner, subject.program, subject.inputs, blocks))]
+    runs = _reduced_runs(runner, subject, blocks) or [(1.0, _run(runner, subject.program, subject.inputs, blocks))]
     launches = subject.program.launches
     if any(len(run.launches) != len(launches) for _, run in runs):
         raise CounterError("a program at reduced K has other launches than at full K")
@@ -99,6 +97,28 @@ def program_time(runner: Runner, subject: Timeable, *, blocks: int = BLOCKS) -> 
     )
     steps = tuple((scale, run.steps_per_block) for scale, run in runs if scale < 1.0)
     return ProgramTime(times, _memsets(runner.gpu, subject), steps)
+
+
+def _reduced_runs(runner: Runner, subject: Timeable, blocks: int) -> list[tuple[float, _CostRun]]:
+    """(scale, run) at the reduced K; none where costs are not linear in K."""
+    runs: list[tuple[float, _CostRun]] = []
+    for scale, program, inputs in subject.reduced:
+        run = _run(runner, program, inputs, blocks)
+        if any(map(uneven, run.launches)):
+            return []
+        runs.append((scale, run))
+    return runs if runs and all(map(linear_in_k, runs[0][1].launches, runs[-1][1].launches)) else []
+
+
+def uneven(counters: LaunchCounters) -> bool:
+    """Whether most blocks go ways of their own, as data decide them: another K would have them go others.
+
+    Told from one run, so that no second one is made in vain. First and last blocks of a grid may well differ from those
+    in between, and where a single block differs nothing is known.
+    """
+    simulated = counters.blocks_simulated
+    each = counters.executions.reshape(-1, simulated, counters.warps_per_block).swapaxes(0, 1).reshape(simulated, -1)
+    return 2 * len({one.tobytes() for one in each}) > max(simulated, 8)
 
 
 def linear_in_k(low: LaunchCounters, high: LaunchCounters) -> bool:

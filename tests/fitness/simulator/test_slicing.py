@@ -175,3 +175,42 @@ def test_random_snippets(snippet: tuple[snippets.Statement, ...], seed: int) -> 
     same_counters(
         Program(compiled(snippets.cuda(snippet)), (launched,), (), 16), Inputs({"x": x}, {"y": np.zeros_like(x)})
     )
+
+
+REUSED = """.version 8.7
+.target sm_90a
+.address_size 64
+.visible .entry k(.param .u64 k_param_0, .param .u64 k_param_1) {
+ .reg .pred %p<3>; .reg .b32 %r<6>; .reg .b64 %rd<6>; .reg .f32 %f<3>;
+ ld.param.u64 %rd1, [k_param_0];
+ ld.param.u64 %rd2, [k_param_1];
+ mov.u32 %r1, %tid.x;
+ mov.u32 %r2, 0;
+ setp.eq.u32 %p1, %r1, %r2;
+ @%p1 bra DONE;
+ mul.wide.u32 %rd3, %r1, 4;
+ add.u64 %rd4, %rd1, %rd3;
+ add.u64 %rd5, %rd2, %rd3;
+ BODY
+ st.global.u32 [%rd5], %r2;
+DONE:
+ ret;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "loads"),
+    [
+        ("ld.global.u32 %r2, [%rd4];", False),
+        ("setp.gt.u32 %p2, %r1, 7; @%p2 ld.global.u32 %r2, [%rd4];", False),
+        ("ld.global.u32 %r2, [%rd4]; setp.gt.u32 %p2, %r2, 7; @%p2 bra DONE;", True),
+        ("ld.global.u32 %r2, [%rd4]; @%p1 mov.u32 %r2, 3; setp.gt.u32 %p2, %r2, 7; @%p2 bra DONE;", True),
+        ("ld.global.u32 %r2, [%rd4]; mov.u32 %r2, 3; setp.gt.u32 %p2, %r2, 7; @%p2 bra DONE;", False),
+        ("AGAIN: setp.gt.u32 %p2, %r2, 7; @%p2 bra DONE; ld.global.u32 %r2, [%rd4]; setp.gt.u32 %p2, %r1, 31;"
+         "@%p2 bra AGAIN;", True),
+    ],
+)  # fmt: skip
+def test_a_register_matters_from_what_wrote_it_last_to_where_it_is_read(body: str, loads: bool) -> None:
+    kernel = generate(parse(REUSED.replace("BODY", body)), "k", track=False, kept=frozenset())
+    assert ("memory.load" in kernel.source) == loads

@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fitness.devices.simulator import accesses
 from fitness.devices.simulator import tally as module
 from fitness.devices.simulator.counters import CounterError, LaunchCounters, Op
+from fitness.devices.simulator.lanes import Chunk
+from fitness.devices.simulator.places import Place
 from fitness.devices.simulator.tally import Tally
 
 CODE = (
@@ -127,3 +130,67 @@ def test_addresses_that_never_repeat_are_counted_together_as_one_by_one(
         return t.finish().sites[0]
 
     assert counted(misses=0) == counted(misses=10**9)
+
+
+def random_reads_and_writes(t: Tally, rng: np.random.Generator, steps: int) -> LaunchCounters:
+    """Scattered and regular accesses of several sites and buffers in random order, some of them bulk copies."""
+    regular = 4 * np.arange(128, dtype=np.int64)
+    for number in range(steps):
+        lanes = lanes_of(0, 1, 2, 3) if number % 3 else np.sort(rng.choice(128, 50, replace=False))
+        buffer = ("X", "Y")[int(rng.integers(2))]
+        size = (8, 4)[int(rng.integers(2))]
+        scattered = size * rng.integers(0, 4096 // size, lanes.size)
+        kind = int(rng.integers(7))
+        if kind < 3:
+            t.global_access(kind, buffer, scattered, lanes, write=kind == 2, bytes_per_lane=size)
+        elif kind < 5:
+            offsets = regular[: lanes.size] + 128 * int(rng.integers(4))
+            t.global_access(kind, buffer, offsets, lanes, write=False)
+        elif kind == 5:
+            t.bulk_access(5, buffer, np.array([64 * int(rng.integers(8))]), 256, int(rng.integers(2)), write=False)
+        else:
+            t.atomic(6, buffer, 4 * rng.integers(0, 64, lanes.size), lanes)
+    return t.finish()
+
+
+@pytest.mark.parametrize("batch", [100, 1 << 16])
+def test_scattered_reads_and_writes_are_counted_together_as_one_by_one(
+    batch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinds = ("load_global", "load_global", "store_global", "load_global", "load_global", "bulk", "atomic_global")
+    sites = [(kind, 7, 4, number in (0, 3)) for number, kind in enumerate(kinds)]
+
+    def counted(misses: int) -> LaunchCounters:
+        monkeypatch.setattr(module, "_MISSES", misses)
+        t = Tally("k", CODE, sites, blocks_total=8, blocks_simulated=2, warps_per_block=2,
+                  buffers={"X": 4096, "Y": 4096})  # fmt: skip
+        return random_reads_and_writes(t, np.random.default_rng(11), 600)
+
+    monkeypatch.setattr(accesses, "BACKLOG_LANES", batch)
+    together, one_by_one = counted(misses=0), counted(misses=10**9)
+    assert together.sites == one_by_one.sites
+    assert together.buffers == one_by_one.buffers
+    assert sum(together.buffers["X"].reuse) > 0
+
+
+@pytest.mark.parametrize("misses", [0, 10**9])
+@pytest.mark.parametrize("size", [1, 2, 4, 8, 16])
+def test_shared_accesses_a_constant_number_of_words_apart_cost_the_same(
+    size: int, misses: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_MISSES", misses)
+    rng = np.random.default_rng(5)
+    sites = [("load_shared", 7, size, False)] * 3
+    lanes = lanes_of(0, 1)
+    chunk = Chunk((1, 1, 1), (64, 1, 1), [0], 1 << 16, 0)
+    apart, looked_up = (
+        Tally("k", CODE, sites, blocks_total=1, blocks_simulated=1, warps_per_block=2, buffers={}) for _ in range(2)
+    )
+    for _ in range(40):
+        place = Place((size * rng.integers(64, 1024, lanes.size)).astype(np.uint64), chunk.all)
+        for site, offset in enumerate((-4 * size, 0, 37 * size)):
+            looked_up.shared_at(site, place, offset, lanes, 0)
+            apart.shared_access(site, place.address.astype(np.int64) + offset, lanes)
+    sites_of = apart.finish().sites
+    assert looked_up.finish().sites == sites_of
+    assert sites_of[0].wavefronts > sites_of[0].ideal_wavefronts

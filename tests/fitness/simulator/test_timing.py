@@ -10,7 +10,7 @@ import pytest
 from fitness import gpu
 from fitness.devices.device import Checks, Compiled, Execution, Inputs, Program, ResolvedWorkspace, Timeable
 from fitness.devices.simulator.counters import CounterError, LaunchCounters
-from fitness.devices.simulator.timing import CostRunError, linear_in_k, model_program, program_time
+from fitness.devices.simulator.timing import CostRunError, linear_in_k, model_program, program_time, uneven
 from tests.fitness.simulator.synthetic import Stream
 
 FULL = Stream(iterations=256)
@@ -88,6 +88,29 @@ def test_warps_without_work_at_the_smaller_k_are_no_base_either() -> None:
     idle = low.executions.copy()
     idle[1, 5] = 0
     assert not linear_in_k(replace(low, executions=idle), high)
+
+
+def test_blocks_that_all_go_ways_of_their_own_are_costed_at_the_full_k_at_once() -> None:
+    runner = Recorded()
+    subject_ = subject(runner, 16, 32)
+    program_, (low,) = runner.known[1]
+    executions = low.executions.copy()
+    executions[1] += np.arange(executions.shape[1]) // low.warps_per_block
+    runner.known[1] = (program_, (replace(low, executions=executions),))
+    time = program_time(runner, subject_)
+    assert [p is subject_.program for p in runner.ran] == [False, True]
+    assert time.reduced_steps == ()
+    assert time.time_us == program_time(runner, subject(runner)).time_us
+
+
+def test_a_first_and_a_last_block_that_differ_do_not_make_a_launch_uneven() -> None:
+    counters = replace(FULL, iterations=16).counters()
+    executions = counters.executions.copy()
+    executions[1, : counters.warps_per_block] -= 3
+    executions[1, -counters.warps_per_block :] -= 5
+    assert not uneven(replace(counters, executions=executions))
+    alone = replace(counters, blocks_simulated=1, executions=executions[:, : counters.warps_per_block])
+    assert not uneven(alone)
 
 
 def test_launches_and_memsets_add_up() -> None:
