@@ -7,7 +7,7 @@ fullest block row, `W.nblocks` = Mp / r * W.width that of all slots.
   taken for block column 0, and X is not read for it.
 * `values`: [Mp/r][width] blocks, padding blocks all zero, each by option `order`: "row": [r][c]; "fragment":
   [r/16][c/16][32][8], for each 16 x 16 tile and each lane of a warp the 8 values of its A operand of `mma.m16n8k16`,
-  as in the format `bsr`. It needs r and c that are multiples of 16.
+  as in the format `bsr`, r and c multiples of 16; "core": [r/8][c/8][8][8], as there too, multiples of 8.
 
 Options `r` and `c`: the block's rows and columns (cuSPARSE's Blocked-ELL has r = c).
 """
@@ -37,7 +37,7 @@ class BlockedEll(EntryFormat):
         return ("values", "indices")
 
     def packed(self, entries: Entries, options: Options) -> dict[str, Array]:
-        """Both arrays; raises FormatError beyond 2^31 - 1 elements, and for a fragment order of small blocks."""
+        """Both arrays; raises FormatError beyond 2^31 - 1 elements, and for blocks too small for their order."""
         self.check(entries, options)
         size = block_size(options)
         blocks = find_blocks(entries, size)

@@ -10,7 +10,10 @@ M is padded to a multiple of r and K to a multiple of c with zeros: Mp, Kp.
   and each lane of a warp the 8 values of that lane's A operand of `mma.m16n8k16` for 16-bit types, registers a0..a3
   in order, so that a lane reads a whole 16-byte vector. With g = lane / 4, t = lane % 4: a0 = (row g, columns
   2t, 2t+1), a1 = (row g+8, same columns), a2 = (row g, columns 2t+8, 2t+9), a3 = (row g+8, columns 2t+8, 2t+9)
-  (PTX ISA, "Matrix fragments for mma.m16n8k16"). It needs r and c that are multiples of 16.
+  (PTX ISA, "Matrix fragments for mma.m16n8k16"). It needs r and c that are multiples of 16;
+  "core": [blocks][r/8][c/8][8][8], the 8 x 8 core matrices of a block one after another along c, each row-major: for
+  16-bit types a K-major operand of `wgmma` without swizzle (PTX ISA, "Asynchronous warpgroup level matrix shared memory
+  layout"), a contiguous piece of r * c values. It needs r and c that are multiples of 8.
 * `row_order[Mp]` int32: stored row i is row `row_order[i]` of W, -1 for padding.
 * `column_order[Kp]` int32: stored column j is column `column_order[j]` of W and meets that row of X, -1 for padding.
 
@@ -51,7 +54,7 @@ class Bsr(EntryFormat):
         return ("values", "indices", "indptr", "row_order", "column_order")
 
     def packed(self, entries: Entries, options: Options) -> dict[str, Array]:
-        """The five arrays; raises FormatError for a fragment order of blocks smaller than 16 x 16."""
+        """The five arrays; raises FormatError for blocks too small for their order."""
         self.check(entries, options)
         size = block_size(options)
         moved, rows, columns = _reordered(entries, options)

@@ -5,11 +5,21 @@
 
 namespace evo {
 
-// Descriptor of a K-major operand in shared memory with the 128-byte swizzle, as a tensor map with swizzle 128B and a
-// box 128 bytes wide leaves it: rows of 128 bytes, groups of eight rows 1024 bytes apart. `tile`: aligned to 1024 bytes.
-// Adding 2 to a descriptor moves on by 32 bytes along K.
-__device__ __forceinline__ uint64_t wgmma_descriptor_128b(const void* tile) {
-    return uint64_t(1) << 62 | uint64_t(1024 >> 4) << 32 | uint64_t(1) << 16 | (shared_address(tile) & 0x3ffff) >> 4;
+// Descriptor of an operand in shared memory with the 128-byte swizzle, as a tensor map with swizzle 128B and a box 128
+// bytes wide leaves it: lines of 128 bytes, groups of eight lines 1024 bytes apart. `tile`: aligned to 1024 bytes.
+// K-major (lines are rows of A, columns of B): adding 2 moves on by 32 bytes along K; `leading` counts for nothing.
+// M- or N-major (lines are k; 16-bit types): adding 128 moves on by 16 lines; the next 128 bytes of lines longer than
+// that lie `leading` bytes further on.
+__device__ __forceinline__ uint64_t wgmma_descriptor_128b(const void* tile, uint32_t leading = 16) {
+    return uint64_t(1) << 62 | uint64_t(1024 >> 4) << 32 | uint64_t(leading >> 4) << 16 |
+           (shared_address(tile) & 0x3ffff) >> 4;
+}
+
+// Descriptor of a K-major operand without swizzle: core matrices of 8 rows of 16 bytes, 128 bytes each, those along K one
+// after another and those of the next eight rows `stride` bytes on. `tile`: aligned to 16 bytes.
+// Adding 16 to it moves on by two core matrices along K.
+__device__ __forceinline__ uint64_t wgmma_descriptor_core(const void* tile, uint32_t stride) {
+    return uint64_t(stride >> 4) << 32 | uint64_t(128 >> 4) << 16 | (shared_address(tile) & 0x3ffff) >> 4;
 }
 
 // Before the first wgmma of a batch: orders what this warp wrote to registers that wgmma reads or adds to.
@@ -55,6 +65,29 @@ __device__ __forceinline__ void register_decrease() {
 #define EVO_FLOATS_64(i) EVO_FLOATS_32(i), EVO_FLOATS_32(i + 32)
 #define EVO_FLOATS_128(i) EVO_FLOATS_64(i), EVO_FLOATS_64(i + 64)
 
+// wgmma m64nNk16: d += A (64x16) * B (16xN), both in shared memory, fp32 accumulators. BF16: bf16 elements, else fp16;
+// B_ROWS: B is N-major; A_COLUMNS: A is M-major. Registers of a warp's 16 rows: d[4 * j..] is D of mma.m16n8k16 for
+// columns 8j..8j+7.
+#define EVO_WGMMA_OF(TYPE, N, COUNT, A, B, S, T)                                                                      \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" EVO_NAMES_##COUNT "}, "         \
+                 "%" #A ", %" #B ", 1, 1, 1, %" #S ", %" #T ";"                                                       \
+                 : EVO_FLOATS_##COUNT(0)                                                                              \
+                 : "l"(a), "l"(b), "n"(int(A_COLUMNS)), "n"(int(B_ROWS)))
+#define EVO_WGMMA(N, COUNT, A, B, S, T)                                                                               \
+    template <bool BF16, bool B_ROWS, bool A_COLUMNS = false>                                                         \
+    __device__ __forceinline__ void wgmma(float (&d)[COUNT], uint64_t a, uint64_t b) {                                \
+        if constexpr (BF16)                                                                                           \
+            EVO_WGMMA_OF("bf16", N, COUNT, A, B, S, T);                                                               \
+        else                                                                                                          \
+            EVO_WGMMA_OF("f16", N, COUNT, A, B, S, T);                                                                \
+    }
+EVO_WGMMA(8, 4, 4, 5, 6, 7)
+EVO_WGMMA(16, 8, 8, 9, 10, 11)
+EVO_WGMMA(32, 16, 16, 17, 18, 19)
+EVO_WGMMA(64, 32, 32, 33, 34, 35)
+EVO_WGMMA(128, 64, 64, 65, 66, 67)
+EVO_WGMMA(256, 128, 128, 129, 130, 131)
+
 // wgmma.sp m64nNk32: d += A (64x32 fp16, 2:4 sparse, in registers) * B (32xN fp16, in shared memory), fp32 accumulators.
 // Registers of a warp's 16 rows are those of mma.sp.m16n8k32: d[4 * j..] is its D for columns 8j..8j+7, `a` its A,
 // `metadata` and SELECTOR (0 or 1) as there.
@@ -74,5 +107,7 @@ EVO_WGMMA_SP(128, 64, 64, 65, 66, 67, 68, 69, 70)
 EVO_WGMMA_SP(256, 128, 128, 129, 130, 131, 132, 133, 134)
 
 #undef EVO_WGMMA_SP
+#undef EVO_WGMMA
+#undef EVO_WGMMA_OF
 
 }  // namespace evo

@@ -6,10 +6,12 @@ import itertools
 
 import pytest
 
+import fitness.gpu
 import seeds
 from fitness.compile import CompileError, compile_source
 from fitness.formats import FORMATS
 from fitness.kernel import Kernel, load_kernel
+from fitness.kernel_fit import arch_violation
 from fitness.task import Task
 
 ARCHS = ("sm_80", "sm_86", "sm_89", "sm_90a", "sm_100")
@@ -74,9 +76,15 @@ def compiles(seed: Kernel, arch: str, defines: tuple[str, ...]) -> None:
     assert all(entry.spill_store_bytes <= 16 for entry in compiled.entries.values())
 
 
+def archs(name: str) -> tuple[str, ...]:
+    """Those a seed is written for."""
+    return KERNELS[name].header.archs or ARCHS
+
+
 def two_each() -> list[tuple[str, str]]:
     """Two architectures of every seed, another pair for each; a slow test takes all of them in all types."""
-    return [(name, ARCHS[(n + step) % len(ARCHS)]) for n, name in enumerate(FLEXIBLE) for step in (0, 2)]
+    chosen = ((name, archs(name)[(n + step) % len(archs(name))]) for n, name in enumerate(FLEXIBLE) for step in (0, 2))
+    return list(dict.fromkeys(chosen))
 
 
 @pytest.mark.parametrize(("name", "arch"), two_each())
@@ -86,6 +94,16 @@ def test_seeds_compile_for_two_architectures_each(name: str, arch: str) -> None:
     dtypes = seed.header.dtypes or DTYPES
     dtype = dtypes[(ARCHS.index(arch) + FLEXIBLE.index(name)) % len(dtypes)]
     compiles(seed, arch, task(name, dtype, epilogue=["bias", "gelu", "residual"]).defines)
+
+
+@pytest.mark.parametrize("card", ["A100", "L40S"])
+def test_seeds_of_one_architecture_say_so_on_others(card: str) -> None:
+    arch = fitness.gpu.load(card).arch
+    for name in (name for name in KERNELS if arch not in archs(name)):
+        finding = arch_violation(KERNELS[name], arch)
+        assert finding is not None, name
+        assert finding.kind == "unsupported_arch"
+        assert arch in finding.message
 
 
 def test_every_architecture_meets_every_type() -> None:
@@ -102,6 +120,8 @@ def test_every_architecture_meets_every_type() -> None:
 @pytest.mark.parametrize("name", FLEXIBLE)
 def test_seeds_compile_for_every_architecture_in_every_type(name: str, arch: str, dtype: str) -> None:
     seed = KERNELS[name]
+    if arch not in archs(name):
+        return
     if seed.header.dtypes and dtype not in seed.header.dtypes:
         assert task(name, dtype).domain_violations(seed)[0].kind == "other_task"
         return

@@ -26,12 +26,23 @@ def test_blocks_with_a_nonzero_are_found(shape: tuple[int, int], size: tuple[int
     np.testing.assert_array_equal(block_places(Entries.of(w), size), rows * across + columns)
 
 
-def test_fragment_order_comes_back() -> None:
+@pytest.mark.parametrize("order", ["fragment", "core"])
+def test_orders_come_back(order: str) -> None:
     blocks = np.arange(3 * 32 * 48).reshape(3, 32, 48)
-    np.testing.assert_array_equal(row_major(ordered(blocks, "fragment"), (32, 48), "fragment"), blocks)
+    np.testing.assert_array_equal(row_major(ordered(blocks, order), (32, 48), order), blocks)
+
+
+def test_core_order_holds_matrices_of_eight_by_eight_one_after_another() -> None:
+    blocks = np.arange(2 * 16 * 24).reshape(2, 16, 24)
+    stored = ordered(blocks, "core")
+    assert stored.shape == (2, 2, 3, 8, 8)
+    for block, i, j in np.ndindex(2, 2, 3):
+        np.testing.assert_array_equal(stored[block, i, j], blocks[block, 8 * i : 8 * i + 8, 8 * j : 8 * j + 8])
 
 
 def test_small_blocks_have_no_fragments() -> None:
     assert block_size({"r": "8", "c": "16", "order": "row"}) == (8, 16)
     with pytest.raises(FormatError, match="blocks of 8x16 have no fragment order"):
         block_size({"r": "8", "c": "16", "order": "fragment"})
+    with pytest.raises(FormatError, match="blocks of 4x16 have no core matrices"):
+        block_size({"r": "4", "c": "16", "order": "core"})
