@@ -14,6 +14,7 @@ from pathlib import Path
 
 from evo import ending
 from evo.archive import Archive, facts
+from evo.archive.counts import counts
 from evo.archive.lock import is_under_way
 from evo.errors import EvoError, RefError
 from evo.lineage import Lineage
@@ -44,6 +45,7 @@ def lines(archive: Archive, run_id: str) -> list[str]:
     """
     lineage = Lineage(archive, run_id)
     row = next(facts.standing(archive, run_id))
+    found = counts(archive, run_id)
     best = lineage.best()
     text = "best: none yet"
     if best is not None and best.time_us is not None:
@@ -56,8 +58,8 @@ def lines(archive: Archive, run_id: str) -> list[str]:
     reason, _ = ending.how(archive, lineage.run)
     return [
         f"{run_id}: {status(archive.path, run_id, row['status'])}, generation {generation}",
-        f"candidates {row['candidates']}, judged {row['judged']}, valid {row['valid']}, "
-        f"duplicates {row['duplicates']}, refused {row['refused']}",
+        f"candidates {found.candidates}, judged {found.judged}, valid {found.valid}, "
+        f"duplicates {found.duplicates}, refused {found.refused}",
         text,
         *([f"ended: {reason}"] if reason else []),
     ]

@@ -284,15 +284,12 @@ def seconds(archive: Archive, run_id: str) -> tuple[float, float]:
 
 @guarded
 def standing(archive: Archive, run_id: str) -> Iterator[Row]:
-    """How a run stands, one row: its status, the latest generation, and counts."""
+    """How a run stands, one row that changes with whatever is archived: status, latest generation, numbers of rows."""
     yield from _rows(
         archive,
         "select r.status, r.ended_at, (select max(generation) from candidates where run_id = r.id) as generation,"
         " (select count(*) from candidates where run_id = r.id) as candidates,"
-        " (select count(*) from candidates where run_id = r.id and kernel_id is null) as refused,"
         " (select count(*) from outcomes where run_id = r.id) as judged,"
-        " (select count(fitness_us) from outcomes where run_id = r.id) as valid,"
-        " (select count(reused_from) from outcomes where run_id = r.id) as duplicates,"
         " (select count(*) from confirmations where run_id = r.id) as confirmations,"
         " (select count(*) from events where run_id = r.id) as events from runs r where r.id = ?",
         [run_id],

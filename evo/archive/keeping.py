@@ -8,9 +8,11 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from evo.archive import connection
 from evo.archive.copying import run_tables
+from evo.archive.counts import Counts, counts_of
 from evo.archive.merging import Merged, merge
 from evo.archive.schema import LATEST_FIRST, VERSION
 from evo.archive.store import Archive, source_id
@@ -34,7 +36,7 @@ _WORKING_PATH = "runs/archive.db"
 
 @dataclass(frozen=True)
 class RunLine:
-    """One run in a few numbers; `speedup` of its fastest valid candidate, None without one."""
+    """One run in a few numbers (as `counts.Counts`); `speedup` of its fastest valid candidate, None without one."""
 
     id: str
     status: str
@@ -43,6 +45,7 @@ class RunLine:
     clock: str
     candidates: int
     valid: int
+    distinct: int
     confirmed: int
     speedup: float | None
 
@@ -70,12 +73,9 @@ def info(archive: Archive, latest: int | None = None) -> Info:
     with connection.guarded(archive.path):
         database = archive.database
         rows = {name: int(database.execute(f"select count(*) from {name}").fetchone()[0]) for name in _COUNTED}
-        runs = tuple(
-            RunLine(**row)
-            for row in database.query(
+        runs = list(
+            database.query(
                 "select id, status, started_at, gpu, clock,"
-                " (select count(*) from candidates c where c.run_id = r.id) as candidates,"
-                " (select count(fitness_us) from outcomes o where o.run_id = r.id) as valid,"
                 " (select count(*) from confirmations f where f.run_id = r.id and verdict = 'confirmed') as confirmed,"
                 " baseline_us / (select min(time_us) from outcomes o where o.run_id = r.id and o.fitness_us ="
                 " (select min(fitness_us) from outcomes p where p.run_id = r.id)) as speedup"
@@ -83,9 +83,14 @@ def info(archive: Archive, latest: int | None = None) -> Info:
                 [-1 if latest is None else latest],
             )
         )
+    found = dict(counts_of(archive, [run["id"] for run in runs]))
     path = Path(archive.path)
     size = sum(file.stat().st_size for file in (path, path.with_name(path.name + "-wal")) if file.exists())
-    return Info(VERSION, size, rows, runs)
+    return Info(VERSION, size, rows, tuple(_run_line(run, found.get(run["id"], Counts())) for run in runs))
+
+
+def _run_line(run: dict[str, Any], found: Counts) -> RunLine:
+    return RunLine(**run, candidates=found.candidates, valid=found.valid, distinct=found.distinct)
 
 
 def check(archive: Archive) -> Iterator[str]:

@@ -148,13 +148,13 @@ def blame_json(found: Blame) -> dict[str, object]:
 def share_lines(shares: Sequence[Share], by: str) -> Iterator[str]:
     """The table of `evo lineage --stats`."""
     yield (
-        f"{by:<16}{'planned':>8}{'refused':>8}{'valid':>7}{'dupl.':>7}{'faster':>8}{'bests':>7}"
+        f"{by:<16}{'planned':>8}{'refused':>8}{'valid':>7}{'dupl.':>7}{'distinct':>10}{'faster':>8}{'bests':>7}"
         f"{'median':>9}{'best':>8}{'judged s':>10}{'tokens':>9}{'USD':>9}"
     )
     for share in shares:
         yield plain(
-            f"{share.name:<16}{share.planned:>8}{share.refused:>8}{share.valid:>7}{share.duplicates:>7}{share.faster:>8}"
-            f"{share.bests:>7}{_factor(share.median_gain):>9}{_factor(share.best_gain):>8}{share.judged_s:>10.1f}"
+            f"{share.name:<16}{share.planned:>8}{share.refused:>8}{share.valid:>7}{share.duplicates:>7}"
+            f"{share.distinct:>10}{share.faster:>8}{share.bests:>7}{_factor(share.median_gain):>9}{_factor(share.best_gain):>8}{share.judged_s:>10.1f}"
             f"{share.tokens:>9}{usd_text(share.usd):>9}"
         )
 

@@ -17,10 +17,10 @@ class Share:
 
     Attributes:
         name: of the operator or the model ("none" for candidates without a model).
-        planned: plans it got; refused: those it made no child for; valid: children with a time; duplicates:
-            children whose code was there already.
+        planned: plans it got; refused: those it made no child for; valid, duplicates, distinct: of its children, as
+            `evo.archive.counts.Counts` has them.
         faster: children faster than their first parent; bests: children faster than every valid one before them.
-        median_gain, best_gain: over the first parent's time, of valid children; None without any.
+        median_gain, best_gain: over the first parent's time, of distinct valid children; None without any.
         judged_s: seconds its children took to compile and judge; tokens, usd: of its model calls, of a model those it
             was asked (usd None where a price is not known). "planner" has what was asked for no child.
     """
@@ -30,6 +30,7 @@ class Share:
     refused: int
     valid: int
     duplicates: int
+    distinct: int
     faster: int
     bests: int
     median_gain: float | None
@@ -62,6 +63,7 @@ class _Tally:
     refused: int = 0
     valid: int = 0
     duplicates: int = 0
+    distinct: int = 0
     bests: int = 0
     gains: list[float] = field(default_factory=list)
     judged_s: float = 0.0
@@ -118,7 +120,8 @@ def _count(tally: _Tally, step: _Step, *, own: bool, is_best: bool) -> None:
     tally.planned += 1
     tally.refused += step.kernel_id is None
     tally.duplicates += step.reused_from is not None
-    tally.valid += own
+    tally.valid += step.fitness_us is not None
+    tally.distinct += own
     tally.bests += is_best
     tally.judged_s += step.judged_s
     if own and step.parent_us is not None:
@@ -133,6 +136,7 @@ def _share(name: str, tally: _Tally) -> Share:
         refused=tally.refused,
         valid=tally.valid,
         duplicates=tally.duplicates,
+        distinct=tally.distinct,
         faster=sum(gain > 1.0 for gain in gains),
         bests=tally.bests,
         median_gain=statistics.median(tally.gains) if tally.gains else None,

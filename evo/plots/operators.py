@@ -19,7 +19,7 @@ class Validity:
 
     Attributes:
         title: as elsewhere.
-        endings: in the order of the bars: "valid", "duplicate", "refused", then the gates they failed at.
+        endings: in the order of the bars: valid ones, distinct and duplicate, "refused", the gates others failed at.
         counts: per generation, from 0, one count per ending.
     """
 

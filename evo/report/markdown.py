@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from evo import ending
 from evo.archive import Archive, RunRecord
+from evo.archive.counts import counts
 from evo.llm.costs import costs_of, costs_table
 from evo.merit import fitness_us
 from evo.observer import RunSummary
@@ -34,7 +35,7 @@ def report(archive: Archive, run: RunRecord, summary: RunSummary, files: Sequenc
         _results(summary),
         _path_section(judged, summary),
         _operators_section(judged),
-        _failures_section(judged, summary),
+        _failures_section(archive, judged, summary),
         _costs_section(archive, run),
         _provenance(run, files),
     ]
@@ -132,18 +133,18 @@ def _operators_section(judged: Sequence[Judged]) -> str:
     return f"## Candidates\n\n{table(('operator', 'judged', 'valid'), rows)}" if rows else ""
 
 
-def _failures_section(judged: Sequence[Judged], summary: RunSummary) -> str:
+def _failures_section(archive: Archive, judged: Sequence[Judged], summary: RunSummary) -> str:
     """The commonest reasons for failing."""
     reasons: Counter[tuple[str, str, str]] = Counter()
     for one in judged:
         errors = [finding for finding in one.outcome.findings if finding.severity == "error"]
         if not one.outcome.valid and errors:
             reasons[(one.outcome.kind, errors[0].kind, errors[0].message)] += 1
-    state = summary.state
+    state, counted = summary.state, counts(archive, summary.run_id)
     shared = f"{state.shared} taken from another experiment of the same command, " if state.shared else ""
     head = (
-        f"{state.judged} judged, {state.valid} valid, {state.duplicates} duplicates by compiled code, "
-        f"{shared}{state.refused} plans refused by their operator; failed: {failures_text(state.failed)}."
+        f"{counted.judged:,} judged, {counted.valid_text}, {counted.duplicates:,} duplicates by compiled code, "
+        f"{shared}{counted.refused:,} plans refused by their operator; failed: {failures_text(state.failed)}."
     )
     rows = [(count, *reason) for reason, count in reasons.most_common(_FAILURES_SHOWN)]
     return f"{head}\n\n{table(('count', 'verdict', 'finding', 'message'), rows)}" if rows else head

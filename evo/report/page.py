@@ -19,6 +19,7 @@ from markupsafe import Markup
 
 from evo import ending
 from evo.archive import Archive, RunRecord, facts
+from evo.archive.counts import Counts, counts
 from evo.errors import EvoError
 from evo.lineage import Lineage, Node, all_shares
 from evo.merit import floor_fraction
@@ -110,7 +111,8 @@ def _policy(script: str, *, live: bool) -> str:
 
 def _facts(archive: Archive, run: RunRecord, lineage: Lineage, nodes: list[Node], best: Node | None) -> dict[str, Any]:
     operators, models = all_shares(archive, run.id)
-    total = sum(share.planned for share in operators)
+    counted = counts(archive, run.id)
+    total = counted.candidates
     baselines = list(lineage.baselines)
     costs = facts.seconds(archive, run.id)
     reason, traceback = ending.how(archive, run)
@@ -120,7 +122,7 @@ def _facts(archive: Archive, run: RunRecord, lineage: Lineage, nodes: list[Node]
         "status": f"The run {ending.sentence(run.status, reason)}.",
         "traceback": traceback,
         "clock_note": _CLOCKS.get(run.clock, ""),
-        "figures": _figures(lineage, best, total, sum(share.valid for share in operators)),
+        "figures": _figures(lineage, best, counted),
         "shapes": _shapes(archive, run, lineage, baselines, best),
         "shapes_note": f"The answer is #{best.n}, {tables.confirmed_text(best.confirmation)}." if best else "",
         "best": _best(best),
@@ -137,7 +139,7 @@ def _facts(archive: Archive, run: RunRecord, lineage: Lineage, nodes: list[Node]
     }
 
 
-def _figures(lineage: Lineage, best: Node | None, total: int, valid: int) -> list[Figure]:
+def _figures(lineage: Lineage, best: Node | None, counted: Counts) -> list[Figure]:
     figures = []
     if best is not None and best.speedup is not None and lineage.baseline is not None:
         figures.append(Figure("speedup", f"{best.speedup:.2f}×", f"over {lineage.baseline[0]}"))
@@ -148,7 +150,7 @@ def _figures(lineage: Lineage, best: Node | None, total: int, valid: int) -> lis
             )
         figures.append(Figure("of the roofline floor", f"{100 * floor_fraction(best.timings):.0f} %"))
         figures.append(Figure("answer", f"#{best.n}", tables.confirmed_text(best.confirmation)))
-    figures.append(Figure("candidates", f"{total:,}", f"{valid:,} valid"))
+    figures.append(Figure("candidates", f"{counted.candidates:,}", counted.valid_text))
     return figures
 
 

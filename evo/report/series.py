@@ -100,7 +100,7 @@ def validity(archive: Archive, runs: Sequence[RunRecord]) -> Validity:
             here[ending] = here.get(ending, 0) + 1
     _needed(counts, run)
     gates = [gate.name.lower().replace("_", " ") for gate in Gate]
-    order = ["valid", "duplicate", "refused", *(f"failed: {gate}" for gate in gates)]
+    order = [_DISTINCT, _DUPLICATE, "refused", *(f"failed: {gate}" for gate in gates)]
     there = [ending for ending in order if any(ending in row for row in counts.values())]
     rows = tuple(tuple(counts.get(g, {}).get(ending, 0) for ending in there) for g in range(max(counts) + 1))
     return Validity(title_of(run), tuple(there), rows)
@@ -237,6 +237,10 @@ def density(pattern: Mapping[str, object] | None) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
+_DISTINCT, _DUPLICATE = "valid (distinct)", "valid (duplicate)"
+"""Together what is valid, as `evo.archive.counts` has it."""
+
+
 def _ending(
     kernel_id: str | None, kind: str | None, reused_from: int | None, fitness_us: float | None, stage: str
 ) -> str | None:
@@ -245,9 +249,9 @@ def _ending(
         return "refused"
     if kind is None:
         return None
-    if reused_from is not None:
-        return "duplicate"
-    return "valid" if fitness_us is not None else f"failed: {stage.lower().replace('_', ' ')}"
+    if fitness_us is None:
+        return f"failed: {stage.lower().replace('_', ' ')}"
+    return _DISTINCT if reused_from is None else _DUPLICATE
 
 
 def _size_sweep(archive: Archive, run: RunRecord) -> Sweep:

@@ -143,15 +143,16 @@ def verdict_of(node: Node) -> str:
     return "valid" if node.time_us is not None else node.kind
 
 
+_COUNTED = ("planned", "refused", "valid", "duplicates", "distinct", "faster", "bests")
+"""Of a `Share`."""
+
+
 def share_table(shares: Sequence[Share], by: str, clock: str) -> Table:
     """What operators or models contributed and cost."""
     rows = tuple(
         (
             share.name,
-            *(
-                f"{n:,}"
-                for n in (share.planned, share.refused, share.valid, share.duplicates, share.faster, share.bests)
-            ),
+            *(f"{getattr(share, name):,}" for name in _COUNTED),
             f"{share.median_gain:.3f}×" if share.median_gain is not None else "",
             f"{share.judged_s:,.1f}",
             f"{share.tokens:,}",
@@ -161,8 +162,8 @@ def share_table(shares: Sequence[Share], by: str, clock: str) -> Table:
         for share in shares
     )
     header = columns(
-        by, "#candidates", "#refused", "#valid", "#duplicates", "#faster than parent", "#new bests", "#median gain",
-        "#seconds", "#tokens", "#USD", "#seconds per new best",
+        by, "#candidates", "#refused", "#valid", "#duplicates", "#distinct", "#faster than parent", "#new bests",
+        "#median gain", "#seconds", "#tokens", "#USD", "#seconds per new best",
     )  # fmt: skip
     return Table(f"By {by}; gain is the first parent's {clock} time over the child's", header, rows)
 

@@ -140,7 +140,7 @@ def test_blame_and_statistics(run_id: str) -> None:
     data = json.loads(evo("lineage", "best", "--blame", "--json")[1])
     assert data["params"]["BM"] == {"value": 64, "origin": 5}
     _, out, _ = evo("lineage", run_id, "--stats")
-    assert re.search(r"^tune +3 +1 +2 +0 +2 +2 +1.414x +1.414x", out, re.MULTILINE)
+    assert re.search(r"^tune +3 +1 +2 +0 +2 +2 +2 +1.414x +1.414x", out, re.MULTILINE)
     assert {o["name"] for o in json.loads(evo("lineage", "--stats", "--json")[1])["operators"]} == {
         "seed", "tune", "splice"
     }  # fmt: skip

@@ -21,7 +21,7 @@ def test_what_operators_contributed() -> None:
         by_name = {share.name: share for share in shares(archive, run.id)}
         models = {share.name: share for share in shares(archive, run.id, "model")}
     tune = by_name["tune"]
-    assert (tune.planned, tune.refused, tune.valid, tune.duplicates) == (5, 1, 3, 1)
+    assert (tune.planned, tune.refused, tune.valid, tune.duplicates, tune.distinct) == (5, 1, 4, 1, 3)
     assert (tune.faster, tune.bests) == (2, 2)
     assert tune.median_gain == pytest.approx(2**0.5)
     assert tune.best_gain == pytest.approx(2**0.5)

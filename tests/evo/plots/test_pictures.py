@@ -123,9 +123,9 @@ def test_pareto(small: Archive) -> None:
 
 def test_validity(small: Archive) -> None:
     first, second, third = picture_of(small, "validity")
-    assert first == {"generation": "0", "valid": "2", "refused": "0", "failed: compile": "0"}
-    assert second == {"generation": "1", "valid": "1", "refused": "1", "failed: compile": "1"}
-    assert third["valid"] == "1"
+    assert first == {"generation": "0", "valid (distinct)": "2", "refused": "0", "failed: compile": "0"}
+    assert second == {"generation": "1", "valid (distinct)": "1", "refused": "1", "failed: compile": "1"}
+    assert third["valid (distinct)"] == "1"
 
 
 def test_credit(small: Archive) -> None:
