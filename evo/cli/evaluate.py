@@ -43,7 +43,7 @@ def evaluate(
     trace: str | None,
     as_json: bool,
 ) -> None:
-    """Judge one KERNEL file by all gates and say what was found.
+    """Judge one KERNEL (a file, or a seed by name: spmm/nm24_mma_sp) by all gates and say what was found.
 
     The device is the experiment's (`--set device.kind=simulator`); flags mean the same on both. `--trace line=57
     thread=0,0,0 block=1,0,0` shows, instruction by instruction, what that thread reads, computes and addresses at

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from fitness.devices.simulator.profiling import INSTRUCTIONS, WAITS
 from fitness.kernel import Kernel, load_kernel
 from fitness.outcome import Finding, Gate, Outcome, Timed, Timing
 from fitness.task import Task
+from seeds import seed_paths
 
 
 @dataclass(frozen=True)
@@ -71,10 +73,9 @@ def evaluate_kernel(asked: Asked) -> int:
     Raises:
         EvoError: anything the user can put right.
     """
-    if not asked.kernel.is_file():
-        raise EvoError(f"{asked.kernel}: no such file", "give the path of a .cu file")
+    path = _path(asked.kernel)
     experiment = Experiment.load(find(asked.experiment).path, asked.settings)
-    kernel = _kernel(asked)
+    kernel = _kernel(path, asked)
     verdict = _judge(kernel, experiment, asked)
     if asked.as_json:
         click.echo(json.dumps(as_json(verdict), indent=2))
@@ -84,8 +85,23 @@ def evaluate_kernel(asked: Asked) -> int:
     return 0 if verdict.outcome.valid else 1
 
 
-def _kernel(asked: Asked) -> Kernel:
-    kernel = load_kernel(asked.kernel)
+def _path(given: Path) -> Path:
+    """A file, or a seed by its name ("spmm/nm24_mma_sp")."""
+    if given.is_file():
+        return given
+    named = seed_paths(str(given))
+    if len(named) == 1:
+        return named[0]
+    if len(named) > 1:
+        raise EvoError(f"{given}: {len(named)} seeds are called so", "one kernel is judged: name one of them")
+    names = [f"{path.parent.name}/{path.stem}" for path in seed_paths("*/*")]
+    close = difflib.get_close_matches(str(given).removesuffix(".cu").removeprefix("seeds/"), names, n=1, cutoff=0.5)
+    hint = f"did you mean {close[0]}?" if close else 'give the path of a .cu file, or a seed such as "spmm/nm24_mma_sp"'
+    raise EvoError(f"{given}: no such file, and no seed", hint)
+
+
+def _kernel(path: Path, asked: Asked) -> Kernel:
+    kernel = load_kernel(path)
     params = dict(kernel.params)
     for text in asked.params:
         name, _, value = text.partition("=")

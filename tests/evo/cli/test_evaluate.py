@@ -75,8 +75,9 @@ def test_a_trace_as_json() -> None:
     assert trace["source"].startswith("y[n * ldy + m]")
 
 
-def test_compiling_alone_is_a_depth() -> None:
-    code, said = evaluate(SCALAR, "--depth", "compile")
+@pytest.mark.parametrize("kernel", [SCALAR, "spmm/nm24_scalar"])
+def test_compiling_alone_is_a_depth(kernel: str) -> None:
+    code, said = evaluate(kernel, "--depth", "compile")
     assert code == 0, said
     assert "gate compile" in said
 
@@ -84,7 +85,9 @@ def test_compiling_alone_is_a_depth() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["nothing.cu"], "nothing.cu: no such file"),
+        (["nothing.cu"], "nothing.cu: no such file, and no seed"),
+        (["spmm/nm24_scaler"], "did you mean spmm/nm24_scalar?"),
+        (["spmm/nm24_*"], "seeds are called so"),
         ([SCALAR, "--param", "NOPE=3"], "--param NOPE=3: the kernel has"),
         ([SCALAR, "--task", "nowhere"], "no such file"),
         ([SCALAR, "--depth", "compile", "--trace", "line=28"], "no instruction comes from line 28; some come from"),
