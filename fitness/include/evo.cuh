@@ -70,6 +70,11 @@ __device__ __forceinline__ void cp_async4_zfill(void* target, const void* source
                  : "memory");
 }
 
+// prefetch: the line of `source` (global memory) is brought to L2.
+__device__ __forceinline__ void prefetch_l2(const void* source) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(source)));
+}
+
 // ldmatrix (sm_75+): four 8x8 matrices of 16-bit elements; lanes 8i..8i+7 give the row addresses of matrix i.
 __device__ __forceinline__ void ldmatrix_x4(uint32_t (&r)[4], const void* row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -125,7 +130,14 @@ __device__ __forceinline__ void named_barrier(uint32_t id, uint32_t threads) {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-// stmatrix (sm_90+): two 8x8 matrices of 16-bit elements, transposed; lanes 0..15 give the row addresses.
+// stmatrix (sm_90+): two 8x8 matrices of 16-bit elements; lanes 0..15 give the row addresses.
+__device__ __forceinline__ void stmatrix_x2(void* row, uint32_t first, uint32_t second) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x2.shared::cta.b16 [%0], {%1, %2};" ::"r"(shared_address(row)), "r"(first),
+                 "r"(second)
+                 : "memory");
+}
+
+// The same, transposed.
 __device__ __forceinline__ void stmatrix_x2_trans(void* row, uint32_t first, uint32_t second) {
     asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared::cta.b16 [%0], {%1, %2};" ::"r"(shared_address(row)),
                  "r"(first), "r"(second)

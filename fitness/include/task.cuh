@@ -147,8 +147,22 @@ __device__ __forceinline__ int64_t y_index(int64_t m, int64_t n, int64_t ldy) {
 
 // -- epilogue ----------------------------------------------------------------------------------------------------------
 
+#define EVO_TEXT_OF(...) #__VA_ARGS__
+#define EVO_TEXT(...) EVO_TEXT_OF(__VA_ARGS__)
+
+__host__ __device__ constexpr bool contains(const char* text, const char* part) {
+    for (; *text; ++text) {
+        int i = 0;
+        while (part[i] && text[i] == part[i]) ++i;
+        if (!part[i]) return true;
+    }
+    return false;
+}
+
 // The task's chain on one fp32 sum. Pass the arguments `bias`, `residual` and `scale` on; which are used, the task says.
 struct Epilogue {
+    static constexpr bool HAS_BIAS = contains(EVO_TEXT(EVO_EPILOGUE), ".bias()");
+
     const in_t* bias;
     const out_t* residual;
     float scale;
@@ -191,5 +205,8 @@ __device__ __forceinline__ void mma_in(float (&d)[4], const uint32_t (&a)[4], ui
 #endif
 }
 #endif
+
+#undef EVO_TEXT
+#undef EVO_TEXT_OF
 
 }  // namespace evo
