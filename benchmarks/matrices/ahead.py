@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import time
 from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -17,6 +17,7 @@ import numpy as np
 from benchmarks.matrices.bench import choices_of, seeds_of, task_of
 from benchmarks.matrices.generated import GENERATED
 from benchmarks.matrices.operands import SparseWeights
+from benchmarks.matrices.settings import Setting
 from fitness.compile import compile_source
 from fitness.kernel import Kernel
 from fitness.matrices import Mask, MatrixError, matrix_files, open_matrices
@@ -24,6 +25,9 @@ from fitness.matrices import Mask, MatrixError, matrix_files, open_matrices
 LEAST: Final = 1000
 """Nonzeros from which matrices of a folder without an INDEX.tsv count."""
 _LOOK_S: Final = 5.0
+
+Variants = Mapping[str, Sequence[Setting]] | None
+"""Settings of seeds to be tried instead of all seeds."""
 _PREPARE_S: Final = 400.0
 
 
@@ -44,18 +48,20 @@ class Prepared:
     weights: SparseWeights
 
 
-def jobs_of(folder: Path | None, *, generated: bool, only: Sequence[str], least: int | None) -> list[Job]:
+def jobs_of(
+    folder: Path | None, *, generated: bool, only: Sequence[str], least: int | None, part: tuple[int, int] = (1, 1)
+) -> list[Job]:
     """What is to be measured, so ordered that wherever time ends, what was done is a fair sample.
 
     Of a folder with an INDEX.tsv: those with role "bench". Large ones first, as launches hide the cost of small ones;
-    of every subfolder the same share.
+    of every subfolder the same share. `part` (i, n): every n-th of them from the i-th on.
     """
     jobs = [Job(name) for name in GENERATED] if generated else []
     if folder is not None:
         names = _bench_files(folder)
         smallest = least if least is not None else 0 if (folder / "INDEX.tsv").exists() else LEAST
         jobs += [Job(name, folder, smallest) for name in _fairly(names)]
-    return [job for job in jobs if not only or any(word in job.name for word in only)]
+    return [job for job in jobs if not only or any(word in job.name for word in only)][part[0] - 1 :: part[1]]
 
 
 def _bench_files(folder: Path) -> dict[str, int]:
@@ -78,7 +84,7 @@ def _fairly(sizes: dict[str, int]) -> list[str]:
     return sorted(places, key=lambda name: (places[name], -sizes[name], name))
 
 
-def prepared(job: Job, columns: Sequence[int]) -> Prepared | str:
+def prepared(job: Job, columns: Sequence[int], variants: Variants = None) -> Prepared | str:
     """The matrix, or why it is left out. Runs in a process of its own."""
     if job.folder is None:
         make, arguments = GENERATED[job.name]
@@ -92,7 +98,7 @@ def prepared(job: Job, columns: Sequence[int]) -> Prepared | str:
         return f"{mask.nnz} nonzeros"
     weights = SparseWeights(mask)
     for n in columns:
-        weights.pack_all(choices_of(n, task_of(mask, n)))
+        weights.pack_all(choices_of(n, task_of(mask, n), variants))
     mask.column_counts  # noqa: B018 -- kept with the mask, so that nobody counts them while a card waits
     return Prepared(mask, weights)
 
@@ -119,28 +125,31 @@ class Ahead:
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def compile_all(self, columns: Sequence[int], arch: str) -> Iterator[int]:
-        """Every seed for these N, in parallel; gives how many are left, again and again until none is."""
+    def compile_all(self, columns: Sequence[int], arch: str, variants: Variants = None) -> Iterator[int]:
+        """Every seed for these N, or those settings of seeds, in parallel; gives how many are left until none is."""
         asked = set()
         for n in columns:
             task = task_of(Mask.from_csr((1, 1), np.array([0, 1]), np.array([0])), n)
-            for _, kernel in seeds_of(task.op):
-                if isinstance(kernel, Kernel):
-                    asked.add((kernel.source, (*task.defines, *kernel.defines), tuple(kernel.header.options), arch))
+            for title, seed in seeds_of(task.op):
+                chosen = [Setting(())] if variants is None else variants.get(title, ())
+                for kernel in (setting.of(seed) for setting in chosen):
+                    if isinstance(kernel, Kernel):
+                        flags = tuple(kernel.header.options)
+                        asked.add((kernel.source, (*task.defines, *kernel.defines), flags, arch))
         waiting = {self._pool.submit(compiled, *one) for one in sorted(asked)}
         while waiting:
             waiting = set(wait(waiting, timeout=_LOOK_S, return_when=FIRST_COMPLETED).not_done)
             yield len(waiting)
 
     def prepare(
-        self, jobs: Sequence[tuple[Job, Sequence[int]]]
+        self, jobs: Sequence[tuple[Job, Sequence[int]]], variants: Variants = None
     ) -> Iterator[tuple[tuple[Job, Sequence[int]], Prepared | str | None]]:
         """Every job (with its N) in order: ready, or why it is left out; None, again and again, until it is."""
         futures: deque[Future[Prepared | str]] = deque()
         begun = 0
         for place, job in enumerate(jobs):
             while begun < min(len(jobs), place + self._count):
-                futures.append(self._pool.submit(prepared, *jobs[begun]))
+                futures.append(self._pool.submit(prepared, *jobs[begun], variants))
                 begun += 1
             future = futures.popleft()
             since = time.monotonic()

@@ -1,14 +1,15 @@
 """One matrix at one N: every seed and every cuSPARSE algorithm screened, the fastest of both timed interleaved.
 
 W is float32 with values drawn from a seed, X row-major. Every result that is timed is checked on 512 rows and the
-longest ones.
+longest ones. Screening takes 12 samples of 16 runs, fewer of what is slow; its times choose what is compared and are
+told, but the speedup is that of the confirmed pair alone, 200 pairs of samples in 10 blocks.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ import numpy as np
 
 from benchmarks.matrices.cusparse import SELL_ROWS, SPMM, SPMV, CusparseError, Routine, version
 from benchmarks.matrices.operands import SparseOperands, SparseWeights
+from benchmarks.matrices.settings import Setting
 from fitness.compile import compile_source
 from fitness.devices.cuda.driver import CudaError
 from fitness.devices.device import Compiled, Measurement, Program, Timeable, TimingError
@@ -26,10 +28,16 @@ from fitness.kernel import FormatChoice, Kernel, load_kernel
 from fitness.matrices import Mask
 from fitness.program import build_program
 from fitness.task import Task
-from fitness.timing import CONFIRM, SCREEN, ratio_estimate
+from fitness.timing import CONFIRM, Plan, ratio_estimate
 from seeds import seed_paths
 
 TOGETHER: Final = "both together"
+SCREENING: Final = Plan(3, 4, longest_us=3e4)
+"""A hundred subjects a minute or two: slow ones get a sample a block."""
+SCREENED_US: Final = 12.5
+"""Reference time of screening where the shape's own is less: 16 runs to a sample are enough to choose by."""
+HOPELESS: Final = 4.0
+"""A seed so many times slower than the fastest at one N is not tried at the next ones of that matrix."""
 
 
 class BrokenError(RuntimeError):
@@ -90,8 +98,13 @@ def _loaded(path: Path) -> Kernel:
     return load_kernel(path)
 
 
-def choices_of(n: int, task: Task) -> Iterator[FormatChoice]:
-    """Every format that a seed or a routine wants W in."""
+def choices_of(n: int, task: Task, variants: Mapping[str, Sequence[Setting]] | None = None) -> Iterator[FormatChoice]:
+    """Every format that a seed or a routine wants W in; of a sweep, its settings."""
+    if variants is not None:
+        kernels = dict(kernels_of(task))
+        asked = (each.of(kernels.get(seed, "")) for seed, settings in variants.items() for each in settings)
+        yield from (kernel.format for kernel in asked if isinstance(kernel, Kernel))
+        return
     yield from (kernel.format for _, kernel in kernels_of(task) if isinstance(kernel, Kernel))
     yield from (storage_of(title, n) for title in routines(n))
 
@@ -160,6 +173,35 @@ class Bench:
             self._pair(subject, rival, made, row)
         return row
 
+    def settings(
+        self, name: str, mask: Mask, weights: SparseWeights, n: int, variants: Mapping[str, Sequence[Setting]]
+    ) -> Iterator[dict[str, Any]]:
+        """Settings of seeds at one N, a row for each with its time, or why there is none.
+
+        Args:
+            name: of the matrix.
+            mask: its pattern.
+            weights: W.
+            n: columns of X.
+            variants: seed -> what of its params is tried.
+
+        Raises:
+            BrokenError: a setting lost the card.
+        """
+        x = np.random.default_rng(n).random((mask.shape[1], n), dtype=np.float32) * 2 - 1
+        made = SparseOperands(task_of(mask, n), weights, x)
+        about = {"matrix": name, "M": mask.shape[0], "K": mask.shape[1], "nnz": mask.nnz, "N": n}
+        about |= {"floor_us": self._floor_us(mask, n), "gpu": self.gpu.name}
+        kernels = dict(kernels_of(made.task))
+        for seed, settings in variants.items():
+            kernel = kernels.get(seed, "no seed for so many columns")
+            for setting in settings:
+                row = {**about, "seeds": {}, "left_out": {}}
+                title = setting.title(seed)
+                self._screen(title, setting.of(kernel), made, row)
+                found = row["seeds"].get(title) or {"left_out": row["left_out"].get(title, "")}
+                yield {**about, "sweep": seed, "params": dict(setting.params), **found}
+
     def _floor_us(self, mask: Mask, n: int) -> float:
         """Launch and the bytes that must move: a value and a column for each nonzero, a pointer a row, X, Y."""
         used = int(np.count_nonzero(mask.column_counts))
@@ -172,23 +214,30 @@ class Bench:
         for title, kernel in kernels_of(made.task):
             if title in row["left_out"]:
                 continue
-            self.tell(title)
-            found = kernel if isinstance(kernel, str) else program_of(kernel, made, self.gpu)
-            if isinstance(found, str):
-                row["left_out"][title] = found
-                continue
-            subject = Timeable(found[1], found[0].inputs, reference_us=2 * row["floor_us"])
-            if self.device is None:
-                row["seeds"][title] = {"launches": len(found[1].launches)}
-                continue
-            screen = functools.partial(self.device.beside, (subject,), (), SCREEN)
-            taken = self._taken(title, screen, made, row)
-            if taken is None:
-                continue
-            row["seeds"][title] = _times(taken[0])
-            if best is None or taken[0].time_us < best[0]:
-                best, row["best_seed"] = (taken[0].time_us, subject), title
+            found = self._screen(title, kernel, made, row)
+            if found is not None and (best is None or found[0] < best[0]):
+                best, row["best_seed"] = found, title
         return best[1] if best else None
+
+    def _screen(
+        self, title: str, kernel: Kernel | str, made: SparseOperands, row: dict[str, Any]
+    ) -> tuple[float, Timeable] | None:
+        """The time of a kernel, and what to time it by again; None, and the reason in the row, where there is none."""
+        self.tell(title)
+        found = kernel if isinstance(kernel, str) else program_of(kernel, made, self.gpu)
+        if isinstance(found, str):
+            row["left_out"][title] = found
+            return None
+        subject = Timeable(found[1], found[0].inputs, reference_us=2 * row["floor_us"])
+        if self.device is None:
+            row["seeds"][title] = {"launches": len(found[1].launches)}
+            return None
+        quick = dataclasses.replace(subject, reference_us=max(SCREENED_US, 2 * row["floor_us"]))
+        taken = self._taken(title, functools.partial(self.device.beside, (quick,), (), SCREENING), made, row)
+        if taken is None:
+            return None
+        row["seeds"][title] = _times(taken[0])
+        return taken[0].time_us, subject
 
     def _best_routine(self, made: SparseOperands, row: dict[str, Any]) -> Any:
         """Screens every algorithm; the maker of the fastest that is right."""
@@ -208,7 +257,7 @@ class Bench:
                 row["cusparse"][algorithm] = {}
                 continue
             make = self._maker(algorithm, case, made)
-            screen = functools.partial(self._screened, make, 2 * row["floor_us"])
+            screen = functools.partial(self._screened, make, max(SCREENED_US, 2 * row["floor_us"]))
             taken = self._taken(title, screen, made, row)
             if taken is None:
                 continue
@@ -218,7 +267,7 @@ class Bench:
         return best[1] if best else None
 
     def _screened(self, make: Any, reference_us: float) -> tuple[Measurement, ...]:
-        return (self.device.routine(make, reference_us, SCREEN),)
+        return (self.device.routine(make, reference_us, SCREENING),)
 
     def _maker(self, algorithm: str, case: Case, made: SparseOperands) -> Any:
         shape = (case.shape["M"], case.shape["K"], case.shape["N"])
@@ -260,6 +309,17 @@ class Bench:
             row["left_out"][title] = f"wrong: {wrong}"
             return None
         return taken
+
+
+def hopeless(row: Mapping[str, Any]) -> dict[str, str]:
+    """Seeds that need not be tried at another N of that matrix, and why; never an algorithm of cuSPARSE."""
+    times = {title: found["us"] for title, found in row["seeds"].items() if "us" in found}
+    least = min(times.values(), default=0.0)
+    return {
+        title: f"{us / least:.1f} times the fastest seed at N = {row['N']}"
+        for title, us in times.items()
+        if us > HOPELESS * least
+    }
 
 
 def _times(found: Measurement) -> dict[str, float]:

@@ -12,14 +12,15 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.matrices.ahead import Ahead, Prepared, jobs_of
-from benchmarks.matrices.bench import Bench, BrokenError
+from benchmarks.matrices.bench import Bench, BrokenError, hopeless
 from benchmarks.matrices.cusparse import CusparseError, library
+from benchmarks.matrices.settings import Setting, variants_of
 from fitness.gpu import load
 from fitness.matrices import Mask
 
@@ -38,6 +39,7 @@ class Asked:
         out: rows that are there already.
         folder, generated, only, least: which matrices.
         columns: every N; gpu: the card; minutes: after which no further N of a matrix is begun; dry: time nothing.
+        part: (i, n), every n-th matrix from the i-th on; sweep: seeds and settings to try instead (see `settings`).
     """
 
     out: str
@@ -49,6 +51,8 @@ class Asked:
     gpu: str
     minutes: float
     dry: bool
+    part: tuple[int, int] = (1, 1)
+    sweep: tuple[tuple[str, ...], ...] = ()
 
     def to_json(self) -> str:
         """For the command line of the child."""
@@ -58,18 +62,31 @@ class Asked:
     def from_json(text: str) -> Asked:
         """The inverse of `to_json`."""
         data = json.loads(text)
-        return Asked(**(data | {"only": tuple(data["only"]), "columns": tuple(data["columns"])}))
+        tuples = {name: tuple(data[name]) for name in ("only", "columns", "part")}
+        return Asked(**(data | tuples | {"sweep": tuple(map(tuple, data["sweep"]))}))
 
 
 class Known:
-    """What a file of rows holds: which matrices are done at which N, and which subjects broke the card there."""
+    """What a file of rows holds: which matrices are done at which N, which settings, what broke the card there."""
+
+    def left(self, place: tuple[str, int], variants: Mapping[str, Sequence[Setting]]) -> dict[str, list[Setting]]:
+        """The settings that are not measured yet and did not break the card."""
+        done, broken = self.swept.get(place, set()), self.broken.get(place, {})
+        found = {
+            seed: [each for each in settings if (seed, each.params) not in done and each.title(seed) not in broken]
+            for seed, settings in variants.items()
+        }
+        return {seed: settings for seed, settings in found.items() if settings}
 
     def __init__(self, out: Path) -> None:
         self.done: set[tuple[str, int]] = set()
         self.broken: dict[tuple[str, int], dict[str, str]] = {}
+        self.swept: dict[tuple[str, int], set[tuple[str, tuple[tuple[str, int], ...]]]] = {}
         for row in map(json.loads, out.read_text(encoding="utf-8").splitlines() if out.exists() else ()):
             place = (row["matrix"], row["N"])
-            if "broken" in row:
+            if "sweep" in row:
+                self.swept.setdefault(place, set()).add((row["sweep"], tuple(row["params"].items())))
+            elif "broken" in row:
                 self.broken.setdefault(place, {})[row["broken"]] = row["why"]
             else:
                 self.done.add(place)
@@ -84,13 +101,14 @@ def work(asked: Asked, bench: Bench, say: Say) -> None:
     end = time.monotonic() + 60 * asked.minutes
     known = Known(Path(asked.out))
     folder = Path(asked.folder) if asked.folder is not None else None
-    jobs = jobs_of(folder, generated=asked.generated, only=asked.only, least=asked.least)
-    missing = [(job, [n for n in asked.columns if (job.name, n) not in known.done]) for job in jobs]
+    jobs = jobs_of(folder, generated=asked.generated, only=asked.only, least=asked.least, part=asked.part)
+    variants = variants_of(asked.sweep) if asked.sweep else None
+    missing = [(job, [n for n in asked.columns if _is_missing((job.name, n), known, variants)]) for job in jobs]
     missing = [(job, columns) for job, columns in missing if columns]
     with Ahead(workers=max(1, min(8, (os.cpu_count() or 2) - 2))) as ahead:
-        for left in ahead.compile_all(asked.columns if missing else (), bench.gpu.arch):
+        for left in ahead.compile_all(asked.columns if missing else (), bench.gpu.arch, variants):
             say({"busy": f"{left} seeds to compile"})
-        for (job, columns), found in ahead.prepare(missing):
+        for (job, columns), found in ahead.prepare(missing, variants):
             if time.monotonic() > end:
                 return
             if found is None:
@@ -98,24 +116,45 @@ def work(asked: Asked, bench: Bench, say: Say) -> None:
             elif isinstance(found, str):
                 say({"left_out": [job.name, found]})
             else:
+                slow: dict[str, str] = {}
                 for n in columns:
                     if time.monotonic() > end:
                         return
-                    _measure(job.name, found, n, bench, known.broken.get((job.name, n), {}), say)
+                    place = (job.name, n)
+                    left = None if variants is None else known.left(place, variants)
+                    for row in _measure(place, found, bench, slow | known.broken.get(place, {}), left, say):
+                        say({"row": row})
+                        slow |= hopeless(row) if variants is None else {}
 
 
-def _measure(name: str, found: Prepared, n: int, bench: Bench, broken: Mapping[str, str], say: Say) -> None:
+def _is_missing(place: tuple[str, int], known: Known, variants: Mapping[str, Sequence[Setting]] | None) -> bool:
+    return place not in known.done if variants is None else bool(known.left(place, variants))
+
+
+def _measure(
+    place: tuple[str, int],
+    found: Prepared,
+    bench: Bench,
+    left_out: Mapping[str, str],
+    variants: Mapping[str, Sequence[Setting]] | None,
+    say: Say,
+) -> Iterator[dict[str, Any]]:
+    """The row of a matrix at one N, or a row for each setting."""
+    name, n = place
     if not _fits(found.mask, n):
         say({"left_out": [name, f"X or Y of {n} columns takes more than {MOST_OPERAND_BYTES >> 20} MiB"]})
         return
     bench.tell = lambda title: say({"at": [name, n, title]})
     began = time.monotonic()
     try:
-        row = bench.row(name, found.mask, found.weights, n, broken)
+        if variants is not None:
+            yield from bench.settings(name, found.mask, found.weights, n, variants)
+            return
+        row = bench.row(name, found.mask, found.weights, n, left_out)
     except BrokenError as error:
         say({"broken": [name, n, error.title, error.why]})
         raise
-    say({"row": row | {"seconds": time.monotonic() - began}})
+    yield row | {"seconds": time.monotonic() - began}
 
 
 def _fits(mask: Mask, n: int) -> bool:

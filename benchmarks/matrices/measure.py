@@ -4,9 +4,19 @@
     python -m benchmarks.matrices.measure OUT.jsonl --generated   the large generated ones
     python -m benchmarks.matrices.measure OUT.jsonl FOLDER --dry-run   compile and resolve everything; needs no card
 
-One line of JSON for each matrix and N, written as it is found; lines that are there already are kept, so a run that was
-cut off goes on. The card is used by a process of its own (`child`): one that hangs or breaks is replaced, and what it
-was at is left out from then on. `benchmarks.matrices.summary` sums up.
+Two cards side by side take half of the matrices each, with files of their own; `summary` takes both:
+
+    CUDA_VISIBLE_DEVICES=1 python -m benchmarks.matrices.measure OUT2.jsonl FOLDER --part 2/2
+
+Settings of seeds instead of all seeds, every combination of the values named, of all values where only a param is; for
+several seeds it is given several times. `summary SWEEP.jsonl` tells the mean of each setting:
+
+    python -m benchmarks.matrices.measure SWEEP.jsonl FOLDER --sweep spmm/csr_binned THREADS WIDE=500000,2000000
+
+One line of JSON for each matrix and N, or setting of it, written as it is found; lines that are there already are kept,
+so a run that was cut off goes on. A seed that is four times slower than the fastest at one N is left out at the next
+ones of that matrix; no algorithm of cuSPARSE is. The card is used by a process of its own (`child`): one that hangs or
+breaks is replaced, and what it was at is left out from then on. `benchmarks.matrices.summary` sums up.
 """
 
 from __future__ import annotations
@@ -25,6 +35,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from benchmarks.matrices.child import Asked
+from benchmarks.matrices.settings import SweepError, variants_of
 
 COLUMNS: Final = (8, 128, 1, 32, 256)
 SILENCE_S: Final = 60.0
@@ -124,12 +135,23 @@ def _append(out: Path, row: dict[str, Any]) -> None:
 def told(row: dict[str, Any]) -> str:
     """A row in one line."""
     where = f"{row['matrix']} N={row['N']}"
+    if "sweep" in row:
+        words = " ".join([row["sweep"], *(f"{name}={value}" for name, value in row["params"].items())])
+        return f"{where}: {words}: " + (f"{row['us']:.3g} us" if "us" in row else row.get("left_out") or "resolved")
     if "speedup" not in row:
         counts = f"{len(row['seeds'])} seeds, {len(row['cusparse'])} routines, {len(row['left_out'])} left out"
         return f"{where}: {counts} ({row['seconds']:.1f} s)"
     own = f"{row['best_seed']} {row['best_us']:.3g} us"
     theirs = f"cuSPARSE {row['best_cusparse']} {row['best_cusparse_us']:.3g} us"
     return f"{where}: {own}, {theirs}, {row['speedup']['value']:.2f}x ({row['seconds']:.1f} s)"
+
+
+def _part(text: str) -> tuple[int, int]:
+    """(2, 3) of "2/3"."""
+    first, _, parts = text.partition("/")
+    if not (first.isdigit() and parts.isdigit() and 1 <= int(first) <= int(parts)):
+        raise argparse.ArgumentTypeError(f"{text!r} is no part; write 1/2 or 2/2")
+    return int(first), int(parts)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -144,14 +166,28 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--gpu", default="H200")
     parser.add_argument("--minutes", type=float, default=9.0, help="nothing further is begun after so long")
     parser.add_argument("--dry-run", action="store_true", help="compile and resolve everything, time nothing")
+    parser.add_argument("--part", type=_part, default=(1, 1), metavar="I/N", help="every N-th matrix from the I-th on")
+    parser.add_argument(
+        "--sweep",
+        action="append",
+        default=[],
+        nargs="+",
+        metavar="WORD",
+        help="SEED PARAM=V1,V2 PARAM ...",
+    )
     asked = parser.parse_args(arguments)
+    try:
+        variants_of(asked.sweep)
+    except SweepError as error:
+        parser.error(f"--sweep {error}")
     if asked.folder is None and not asked.generated:
         parser.error("give a FOLDER, or --generated")
     if asked.folder is not None and not asked.folder.is_dir():
         parser.error(f"{asked.folder} is no folder")
     folder = None if asked.folder is None else str(asked.folder)
     done = measure(Asked(str(asked.out), folder, asked.generated, tuple(asked.only), asked.least, tuple(asked.columns),
-                         asked.gpu, asked.minutes, asked.dry_run))  # fmt: skip
+                         asked.gpu, asked.minutes, asked.dry_run, asked.part,
+                         tuple(map(tuple, asked.sweep))))  # fmt: skip
     sys.exit(0 if done else 1)
 
 

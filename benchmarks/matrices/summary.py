@@ -1,6 +1,7 @@
-"""What `benchmarks.matrices.measure` found: `python -m benchmarks.matrices.summary OUT.jsonl [--plot DIR]`.
+"""What `benchmarks.matrices.measure` found: `python -m benchmarks.matrices.summary OUT.jsonl ... [--plot DIR]`.
 
-Geometric means of the speedup over the fastest cuSPARSE algorithm by N, how often seeds win, and the distribution.
+Geometric means of the speedup over the fastest cuSPARSE algorithm by N, how often seeds win, and the distribution. Of a
+sweep: the mean time of each setting against the seed's fastest one at each matrix and N.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import argparse
 import collections
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,36 @@ class Distribution:
 
 def latest(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """One row for each matrix and N; what broke the card there is among what its row leaves out."""
-    found = {(row["matrix"], row["N"]): row for row in rows if "broken" not in row}
+    found = {(row["matrix"], row["N"]): row for row in rows if "broken" not in row and "sweep" not in row}
     return list(found.values())
+
+
+def sweep_lines(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Settings by seed, the best first: times the fastest one of each product, geometric mean, over all and by N."""
+    times: dict[str, dict[tuple[str, int], dict[str, float]]] = collections.defaultdict(dict)
+    for row in rows:
+        if "sweep" in row and "us" in row:
+            words = " ".join(f"{name}={value}" for name, value in row["params"].items()) or "defaults"
+            times[row["sweep"]].setdefault((row["matrix"], row["N"]), {})[words] = float(row["us"])
+    text = []
+    for seed, products in times.items():
+        logs: dict[str, list[tuple[int, float]]] = collections.defaultdict(list)
+        for (_, n), found in products.items():
+            for words, us in found.items():
+                logs[words].append((n, math.log(us / min(found.values()))))
+        columns = sorted({n for _, n in products})
+        text.append(f"{seed}: times its fastest setting, mean over {len(products)} products, then by N = {columns}")
+        for words, pairs in sorted(logs.items(), key=lambda item: _mean(log for _, log in item[1])):
+            by_n = " ".join(f"{_mean(log for at, log in pairs if at == n):.3f}" for n in columns)
+            fewer = "" if len(pairs) == len(products) else f" ({len(pairs)} products)"
+            text.append(f"  {_mean(log for _, log in pairs):.3f}  {by_n}  {words}{fewer}")
+    return text
+
+
+def _mean(logs: Iterable[float]) -> float:
+    """Geometric mean of what has these logarithms; NaN of none."""
+    found = list(logs)
+    return math.exp(sum(found) / len(found)) if found else math.nan
 
 
 def distributions(rows: Sequence[dict[str, Any]]) -> list[Distribution]:
@@ -72,11 +101,12 @@ def lines(rows: Sequence[dict[str, Any]]) -> list[str]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the summary, draw the distribution."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("out", type=Path)
+    parser.add_argument("out", type=Path, nargs="+")
     parser.add_argument("--plot", type=Path, metavar="DIR")
     asked = parser.parse_args(arguments)
-    rows = latest([json.loads(line) for line in asked.out.read_text(encoding="utf-8").splitlines()])
-    print("\n".join(lines(rows)))
+    every = [json.loads(line) for out in asked.out for line in out.read_text(encoding="utf-8").splitlines()]
+    rows = latest(every)
+    print("\n".join([*(lines(rows) if rows else ()), *sweep_lines(every)]))
     if asked.plot and distributions(rows):
         from evo.plots.picture import save
 

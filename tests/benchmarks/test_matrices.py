@@ -17,6 +17,7 @@ from scipy.sparse import csr_array
 
 from benchmarks.matrices import ahead, bench, child, cusparse, generated, measure, summary
 from benchmarks.matrices.operands import SparseOperands, SparseWeights
+from benchmarks.matrices.settings import variants_of
 from fitness import gpu as gpus
 from fitness.devices.device import FULL_CHECKS, Checks, Execution, Inputs, Measurement, TimingError
 from fitness.devices.simulator.simulator import Simulator
@@ -88,10 +89,38 @@ def test_a_dry_run_resolves_everything_and_goes_on_where_it_was(
     assert "left out" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("words", [[], ["no such folder"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["no such folder"],
+        [str(DATA), "--part", "3/2"],
+        [str(DATA), "--part", "x"],
+        [str(DATA), "--sweep", "spmm/none"],
+        [str(DATA), "--sweep", "spmm/csr_rows", "T"],
+        [str(DATA), "--sweep", "spmm/csr_rows", "TX=3"],
+        [str(DATA), "--sweep", "spmm/csr_rows", "TX=2", "TY=1"],
+    ],
+)
 def test_wrong_arguments_are_refused(tmp_path: Path, words: list[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         measure.main([str(tmp_path / "out.jsonl"), *words])
+
+
+def test_a_dry_sweep_resolves_every_setting_and_goes_on_where_it_was(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out.jsonl"
+    arguments = [str(out), str(DATA), "--only", "swin", "--columns", "8", "--dry-run", "--sweep", "spmm/csr_rows"]
+    for words in (["TX=8", "UNROLL=1,2"], ["TX=8", "UNROLL", "--sweep", "spmm/csr_vector"]):
+        with pytest.raises(SystemExit, match="0"):
+            measure.main([*arguments, *words])
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [row["sweep"] for row in rows] == ["spmm/csr_rows"] * 4 + ["spmm/csr_vector"]
+    assert [row["params"] for row in rows] == [*({"TX": 8, "UNROLL": value} for value in (1, 2, 4, 8)), {}]
+    assert all(row["launches"] == 1 for row in rows)
+    assert "spmm/csr_rows TX=8 UNROLL=1" in capsys.readouterr().out
+    assert child.Known(out).done == set()
 
 
 # -- one matrix at one N, on a card that is none ----------------------------------------------------------------------
@@ -150,6 +179,24 @@ def test_the_fastest_of_both_sides_are_compared(n: int) -> None:
     assert row["library"] == "12.5.8"
     assert row["speedup"]["value"] == pytest.approx(row["best_cusparse_us"] / row["best_us"])
     assert ("cusparse/coo_alg3" in row["left_out"]) == (n == 8)  # this library does not have it
+
+
+def test_settings_of_a_sweep_have_times_or_the_reason_why_not() -> None:
+    card, mask = FakeCard(wrong="spmm/csr_rows TX=4"), random_mask(40, 30, 0.1)
+    at = bench.Bench(H200, card, HostLibrary(), card.tried.append)
+    variants = variants_of([["spmm/csr_rows", "TX=4,8"], ["spmv/csr_vector"], ["spmm/csr_rows", "TX=8,16"]])
+    rows = list(at.settings("a", mask, SparseWeights(mask), 8, variants))
+    found = {(row["sweep"], row["params"].get("TX")): row for row in rows}
+    assert len(found) == len(rows) == 4
+    assert found["spmm/csr_rows", 4]["left_out"].startswith("wrong")
+    assert found["spmv/csr_vector", None]["left_out"] == "no seed for so many columns"
+    assert found["spmm/csr_rows", 16]["us"] < found["spmm/csr_rows", 8]["us"]
+
+
+def test_a_hopeless_seed_is_not_tried_at_the_next_n_but_cusparse_is() -> None:
+    row = {"N": 8, "seeds": {"a": {"us": 2.0}, "b": {"us": 8.0}, "c": {"us": 8.2}}, "cusparse": {"d": {"us": 99.0}}}
+    assert bench.hopeless(row) == {"c": "4.1 times the fastest seed at N = 8"}
+    assert bench.hopeless({"N": 8, "seeds": {"a": {"launches": 1}}}) == {}
 
 
 @pytest.mark.parametrize("wrong", ["spmm/sell_slices", "cusparse/coo_alg4"])
@@ -238,6 +285,9 @@ def test_wherever_time_ends_every_folder_had_its_share() -> None:
     order = ahead._fairly(sizes)
     assert order == ["many/7", "many/6", "few/b", "many/5", "many/4", "many/3", "many/2", "few/a", "many/1", "many/0"]
     assert all(job.folder is None for job in ahead.jobs_of(None, generated=True, only=(), least=None))
+    every = ahead.jobs_of(DATA, generated=True, only=(), least=None)
+    parts = [ahead.jobs_of(DATA, generated=True, only=(), least=None, part=(i, 3)) for i in (1, 2, 3)]
+    assert [job for some in itertools.zip_longest(*parts) for job in some if job is not None] == every
     assert [job.name for job in ahead.jobs_of(DATA, generated=False, only=("swin",), least=None)] == [
         "gunrock/swin_tiny_layers0_attn_proj_u50.smtx.gz"
     ]
@@ -498,3 +548,19 @@ def test_the_summary_is_a_geometric_mean(tmp_path: Path, capsys: pytest.CaptureF
     assert "WRONG spmm/x: wrong: row 3" in text
     assert (tmp_path / "matrices.png").exists()
     assert len((tmp_path / "matrices.csv").read_text().splitlines()) == 4
+
+
+def test_the_summary_of_a_sweep_ranks_settings_by_seed() -> None:
+    taken = [("a", 8, 4, 2.0), ("a", 8, 8, 1.0), ("a", 32, 4, 1.0), ("a", 32, 8, 8.0), ("a", 32, 16, 1.0)]
+    rows = [{"matrix": m, "N": n, "sweep": "spmm/x", "params": {"TX": tx}, "us": us} for m, n, tx, us in taken]
+    rows += [
+        {"matrix": "b", "N": 8, "sweep": "spmm/x", "params": {"TX": 4}, "left_out": "wrong"},
+        *rows_of(("a", 8, 4.0)),
+    ]
+    assert summary.sweep_lines(rows) == [
+        "spmm/x: times its fastest setting, mean over 2 products, then by N = [8, 32]",
+        "  1.000  nan 1.000  TX=16 (1 products)",
+        "  1.414  2.000 1.000  TX=4",
+        "  2.828  1.000 8.000  TX=8",
+    ]
+    assert len(summary.latest(rows)) == 1
