@@ -9,9 +9,12 @@ from dataclasses import dataclass
 from evo.archive import Archive, Refused, RunRecord
 from evo.errors import ExperimentError, ResumeError
 from evo.experiment import Experiment
+from evo.lineage.refs import resolve
 from evo.observer import SeedNote
 from evo.seed_reasons import seed_name
 from evo.seeding import Seed
+
+_MORE = "raise search.generations, or start a new run without --resume"
 
 TOGETHER = "together"
 """Kind of the event that says of a run which experiments its command names, and which of their runs came before it."""
@@ -29,16 +32,46 @@ def find(archive: Archive, experiment: Experiment, device: str, gpu: str) -> Run
     if not runs:
         raise ResumeError(f"no run named {experiment.name} in {archive.path}", "start one without --resume")
     record = next((run for run in runs if run.status != "finished"), runs[0])
-    old = _experiment_of(record)
-    if record.status == "finished" and experiment.search.generations <= old.search.generations:
-        if old.resume_conflicts(experiment):
+    if _at_its_end(record, experiment):
+        if _experiment_of(record).resume_conflicts(experiment):
             check_same(record, experiment, device, gpu)
-        raise ResumeError(
-            f"every run named {experiment.name} is finished (latest: {record.id})",
-            "raise search.generations, or start a new run without --resume",
-        )
+        raise ResumeError(f"every run named {experiment.name} is finished (latest: {record.id})", _MORE)
     check_same(record, experiment, device, gpu)
     return record
+
+
+def named(archive: Archive, ref: str, experiment: Experiment) -> RunRecord:
+    """The run of an experiment that a reference names, as readers of the archive take it: an id, its beginning, a name.
+
+    Raises:
+        RefError: nothing of that name; the nearest is suggested.
+        ResumeError: it names a candidate, or a run of another experiment.
+    """
+    found = resolve(archive, ref)
+    if found.n is not None:
+        raise ResumeError(f'"{ref}" names a candidate', f"name its run: {found.run.id}")
+    if found.run.name != experiment.name:
+        raise ResumeError(
+            f"run {found.run.id} is of experiment {found.run.name}, not of {experiment.name}",
+            f"name one of {experiment.name}, or run {found.run.name}",
+        )
+    return found.run
+
+
+def unfinished(archive: Archive, ref: str, experiment: Experiment) -> RunRecord:
+    """The run that a reference names, where there is more for it to do.
+
+    Raises:
+        RefError, ResumeError: as `named`; or it is finished, and its generations are not raised.
+    """
+    record = named(archive, ref, experiment)
+    if _at_its_end(record, experiment):
+        raise ResumeError(f"run {record.id} is finished", _MORE)
+    return record
+
+
+def _at_its_end(record: RunRecord, experiment: Experiment) -> bool:
+    return record.status == "finished" and experiment.search.generations <= _experiment_of(record).search.generations
 
 
 @dataclass(frozen=True)

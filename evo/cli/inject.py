@@ -37,4 +37,5 @@ def inject(run_id: str, kernel: Path, why: str, archive: Path | None) -> None:
         click.echo(f"{kernel.name} joins the next generation of {run.id}")
     else:
         more = " --set search.generations=N" if run.status == "finished" else ""
-        click.echo(f"{kernel.name} waits; it joins {run.id} with: evo run {run.name} --resume{more}")
+        where = f" --archive {archive}" if archive is not None else ""
+        click.echo(f"{kernel.name} waits; it joins {run.id} with: evo run {run.name} --resume {run.id}{more}{where}")

@@ -18,6 +18,7 @@ from evo.archive import Archive, RunRecord
 from evo.budget import KINDS
 from evo.cli.boundary import INTERRUPTED, PAUSED
 from evo.cli.experiments import find
+from evo.cli.results import next_commands, print_overview, result_json
 from evo.errors import EvoError, ResumeError
 from evo.experiment import BudgetSection, Experiment
 from evo.gpu_pool import GpuPool
@@ -39,11 +40,11 @@ from fitness.devices.cuda.available import cards, missing
 
 @dataclass(frozen=True)
 class Options:
-    """The options of `evo run`, as its help describes them."""
+    """The options of `evo run`, as its help describes them; `resume` and `replay` may be references to a run."""
 
     settings: tuple[str, ...] = ()
     no_llm: bool = False
-    resume: bool = False
+    resume: bool | str = False
     dry_run: bool = False
     archive: Path | None = None
     workers: int | None = None
@@ -74,10 +75,26 @@ def run_all(names: Sequence[str], options: Options) -> int:
     jobs = [load(name, options, console) for name in _each_once(names, console)]  # all, before the first one runs
     if len(jobs) > 1:
         jobs = [replace(job, together=tuple(each.given for each in jobs)) for job in jobs]
+    else:
+        options = _with_runs(options, jobs[0])
     results, code = (_forecasts if options.dry_run else _runs)(jobs, options, console)
     if options.as_json:
         click.echo(json.dumps(results[0] if len(jobs) == 1 else results, indent=2))
     return code
+
+
+def _with_runs(options: Options, job: Job) -> Options:
+    """The options with the ids of the runs that --resume and --replay name.
+
+    Raises:
+        EvoError: there is no such run, it is of another experiment, or cannot go on.
+    """
+    if not isinstance(options.resume, str) and options.replay is None:
+        return options
+    with Archive.open(job.archive, readonly=True) as archive:
+        if isinstance(options.resume, str):
+            return replace(options, resume=resuming.unfinished(archive, options.resume, job.experiment).id)
+        return replace(options, replay=resuming.named(archive, options.replay or "", job.experiment).id)
 
 
 def _forecasts(jobs: Sequence[Job], options: Options, console: Console) -> tuple[list[dict[str, object]], int]:
@@ -107,7 +124,7 @@ def _runs(jobs: Sequence[Job], options: Options, console: Console) -> tuple[list
                 console.print("the shared budget is used up; the other experiments are not run", markup=False)
                 break
     if len(results) > 1:
-        _print_overview(results, console)
+        print_overview(results, console)
     return results, code
 
 
@@ -316,7 +333,7 @@ def _run(
         if apart is not None and summary.status == "finished":
             raise EvoError(f"the replay of {options.replay} is not the same: {apart}", "report this")
         console.print(f"replay    of {options.replay}: the same, candidate by candidate", markup=False)
-    for line in next_commands(job, summary):
+    for line in next_commands(job, options, summary):
         console.print(line, markup=False, soft_wrap=True)
     return summary, result_json(summary, job.archive, folder) | costs_json(costs)
 
@@ -325,71 +342,6 @@ def _observer(options: Options, console: Console, experiment: Experiment) -> Obs
     if options.quiet:
         return Silent()
     return (LiveProgress if console.is_terminal else PlainProgress)(console, hint(experiment))
-
-
-def next_commands(job: Job, summary: RunSummary) -> list[str]:
-    """What to try next, ready to paste."""
-    where = "" if job.archive == Path("runs/archive.db") else f" --archive {job.archive}"
-    lines = []
-    if summary.status != "finished":
-        raised = _raised(summary)
-        names = " ".join(job.together) if job.together and not raised else job.given
-        lines.append(f"evo run {names} --resume{raised}{where}")
-    if summary.best is not None:
-        lines.append(f"evo lineage {summary.run_id}/{summary.best.plan.n}{where}")
-        lines.append(f"evo plot {summary.run_id}{where}")
-    if summary.status == "finished":
-        lines.append(f"evo run {job.given} --set rng_seed={job.experiment.rng_seed + 1}{where}")
-    return [f"{'next' if index == 0 else '':<10}{line}" for index, line in enumerate(lines)]
-
-
-def _raised(summary: RunSummary) -> str:
-    """Options that raise the budgets a run has used up, so that resuming it has an effect."""
-    spent = [line for line in summary.state.budget if line.limit is not None and line.used >= line.limit]
-    return "".join(f" --set budget.{line.kind}={2 * line.limit:g}" for line in spent if line.limit is not None)
-
-
-def result_json(summary: RunSummary, archive: Path, folder: Path) -> dict[str, object]:
-    """A run's summary for a program. Times in microseconds."""
-    return {
-        "run": summary.run_id,
-        "status": summary.status,
-        "reason": summary.reason,
-        "clock": summary.clock,
-        "baseline": summary.baseline,
-        "best": summary.best.plan.n if summary.best else None,
-        "confirmed": summary.confirmed,
-        "speedup": summary.speedup,
-        "gain": summary.gain,
-        "floor_fraction": summary.floor_fraction,
-        "shapes": [
-            {
-                "shape": dict(row.shape),
-                "baseline_us": row.baseline_us,
-                "best_us": row.best_us,
-                "floor_us": row.floor_us,
-                "speedup": row.speedup,
-                "gain": row.gain,
-            }
-            for row in summary.rows
-        ],
-        "judged": summary.state.judged,
-        "valid": summary.state.valid,
-        "duplicates": summary.state.duplicates,
-        "shared": summary.state.shared,
-        "failed": {gate.name.lower(): count for gate, count in sorted(summary.state.failed.items()) if count},
-        "archive": str(archive),
-        "folder": str(folder),
-    }
-
-
-def _print_overview(results: Sequence[dict[str, object]], console: Console) -> None:
-    """One line per experiment of a joint run."""
-    for result in results:
-        speedup = result["speedup"]
-        text = f"{speedup:.2f}x baseline ({result['clock']})" if isinstance(speedup, float) else "no valid candidate"
-        shared = f"; {result['shared']} verdicts shared with the experiments before it" if result["shared"] else ""
-        console.print(f"{result['run']}: {result['status']}, {text}{shared}", markup=False, soft_wrap=True)
 
 
 def _exit_code(summary: RunSummary) -> int:

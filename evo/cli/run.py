@@ -11,7 +11,7 @@ from evo.cli.options import archive_option, json_option
 
 
 @click.command(cls=Command, context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("experiments", nargs=-1, required=True, metavar="EXPERIMENT...")
+@click.argument("experiments", nargs=-1, metavar="EXPERIMENT...")
 @click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change one key of the file: search.children=8."
 )
@@ -19,8 +19,10 @@ from evo.cli.options import archive_option, json_option
 @click.option("--model", metavar="NAME", help="The only language model to ask, whatever the experiment names.")
 @click.option(
     "--resume",
-    is_flag=True,
-    help="Go on where the latest unfinished run (of several: the command) was broken off.",
+    is_flag=False,
+    flag_value="",
+    metavar="[RUN]",
+    help="Go on where RUN was broken off.  [default: the latest unfinished run; of several experiments: the command]",
 )
 @click.option("--note", "notes", multiple=True, metavar="TEXT", help="With --resume: tell the models something.")
 @click.option("--replay", metavar="RUN", help="Repeat a run with its recorded answers; no key, no network.")
@@ -36,7 +38,7 @@ def run(
     settings: tuple[str, ...],
     no_llm: bool,
     model: str | None,
-    resume: bool,
+    resume: str | None,
     notes: tuple[str, ...],
     replay: str | None,
     dry_run: bool,
@@ -57,11 +59,30 @@ def run(
     one_thread()
     from evo.cli.jobs import Options, run_all
 
-    if notes and not resume:
+    resuming = resume is not None
+    if resume and (not experiments or resume.endswith(".toml")):  # --resume EXPERIMENT: no run, but what is to run
+        experiments, resume = (resume, *experiments), ""
+    if not experiments:
+        raise click.MissingParameter(ctx=ctx, param_type="argument", param_hint="EXPERIMENT...")
+    if resume and len(experiments) > 1:
+        raise click.UsageError("--resume RUN goes with the one experiment of that run")
+    if notes and not resuming:
         raise click.UsageError("--note goes with --resume")
-    if replay is not None and (resume or no_llm or model is not None or len(experiments) > 1):
-        raise click.UsageError("--replay repeats one experiment as it was: no --resume, --no-llm or --model")
+    if dry_run and resuming:
+        raise click.UsageError("--dry-run plans a new run: no --resume")
+    if replay is not None and (resuming or no_llm or model is not None or dry_run or len(experiments) > 1):
+        raise click.UsageError("--replay repeats one experiment as it was: no --resume, --no-llm, --model or --dry-run")
     options = Options(
-        settings, no_llm, resume, dry_run, archive, workers, as_json, quiet, model=model, notes=notes, replay=replay
+        settings,
+        no_llm,
+        resume or resuming,
+        dry_run,
+        archive,
+        workers,
+        as_json,
+        quiet,
+        model=model,
+        notes=notes,
+        replay=replay,
     )
     ctx.exit(run_all(experiments, options))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -274,6 +275,60 @@ def test_a_run_out_of_budget_says_how_to_go_on() -> None:
     code, out, _ = run("smoke", "--resume", "--set", "budget.evaluations=8")
     assert code == 0
     assert "resumed with 4 candidates" in out
+
+
+def test_resume_takes_a_run() -> None:
+    """Not the latest: an older one, by its id or what it begins with; without a value the latest, as ever."""
+    run("smoke", "--quiet", "--set", "budget.evaluations=4")
+    run("smoke", "--quiet", "--set", "budget.evaluations=5")
+    with Archive.open("runs/archive.db", readonly=True) as archive:
+        later, older = archive.runs()
+    code, out, _ = run("smoke", "--set", "budget.evaluations=8", "--resume", older.id[:-1])
+    assert (code, "resumed with 4 candidates" in out) == (0, True)
+    assert f"next      evo lineage {older.id}/" in out
+    assert f"evo run smoke --resume {older.id} --set budget.evaluations=8 --set search.generations=4\n" in out
+    code, _, err = run("smoke", "--resume", older.id, "--set", "budget.evaluations=8")
+    says = "finished; raise search.generations, or start a new run without --resume"
+    assert (code, err) == (1, f"evo: run {older.id} is {says}\n")
+    settings = ("--set", "budget.evaluations=8", "--set", "search.generations=3")
+    assert run("smoke", "--resume", older.id, *settings)[0] == 0
+    code, out, _ = run("--resume", "smoke", "--set", "budget.evaluations=8")  # no run, but what is to run
+    assert (code, "resumed with 5 candidates" in out) == (0, True)
+    with Archive.open("runs/archive.db", readonly=True) as archive:
+        assert len(archive.runs()) == 2
+        assert len(archive.entries(later.id)) == 8
+
+
+def test_resume_of_what_is_no_run_of_the_experiment() -> None:
+    assert run("smoke", "--resume", "smoke-0000")[2].startswith("evo: archive runs/archive.db does not exist")
+    assert not Path("runs").exists()
+    run("smoke", "--quiet", "--set", "budget.evaluations=4")
+    with Archive.open("runs/archive.db", readonly=True) as archive:
+        (found,) = archive.runs()
+    typo = found.id[:-1] + "x"
+    assert run("smoke", "--resume", typo)[::2] == (
+        1, f'evo: no run "{typo}" in the archive; did you mean {found.id}?\n',
+    )  # fmt: skip
+    assert run("smoke", "--replay", typo)[2] == f'evo: no run "{typo}" in the archive; did you mean {found.id}?\n'
+    assert run("smoke", "--resume", f"{found.id}/1")[2] == (
+        f'evo: "{found.id}/1" names a candidate; name its run: {found.id}\n'
+    )
+    Path("mine.toml").write_text(find("smoke").path.read_text(encoding="utf-8").replace('"smoke"', '"mine"', 1))
+    code, _, err = run("mine", "--resume", found.id)
+    assert (code, err) == (
+        1, f"evo: run {found.id} is of experiment smoke, not of mine; name one of mine, or run smoke\n",
+    )  # fmt: skip
+
+
+def test_what_to_try_next_makes_the_same_experiment() -> None:
+    _, out, _ = run("smoke", "--set", "budget.evaluations=4", "--set", "search.children=2", "--no-llm")
+    (line,) = [line for line in out.splitlines() if line.startswith("next")]
+    command = shlex.split(line.removeprefix("next").strip())
+    assert command[:2] == ["evo", "run"]
+    code, out, err = run(*command[2:])
+    assert (code, "resumed with 4 candidates" in out) == (0, True), err
+    for line in [line[10:] for line in out.splitlines() if " evo run " in line]:
+        assert run(*shlex.split(line)[2:], "--quiet")[0] == 0
 
 
 def test_resume_refuses_a_changed_experiment() -> None:

@@ -86,6 +86,11 @@ def test_what_the_planner_and_the_archive_search_are_told(httpserver: HTTPServer
         (["smoke", "--note", "x"], "--note goes with --resume"),
         (["smoke", "--replay", "r", "--resume"], "--replay repeats one experiment"),
         (["smoke", "nm24", "--replay", "r"], "--replay repeats one experiment"),
+        (["smoke", "--replay", "r", "--dry-run"], "--replay repeats one experiment"),
+        (["smoke", "--resume", "--dry-run"], "--dry-run plans a new run"),
+        (["smoke", "nm24", "--resume", "r"], "--resume RUN goes with the one experiment"),
+        (["--resume"], "Missing argument"),
+        ([], "Missing argument"),
     ],
 )
 def test_options_that_do_not_go_together(arguments: list[str], says: str) -> None:
@@ -103,7 +108,7 @@ def test_inject_from_the_command_line(tmp_path: object) -> None:
     invoke = CliRunner().invoke
     done = invoke(cli, ["inject", summary.run_id, kernel, "--why", "mine", "--archive", path])
     assert done.exit_code == 0, done.output
-    assert "--resume --set search.generations=N" in done.output
+    assert f"--resume {summary.run_id} --set search.generations=N --archive {path}" in done.output
     with Archive.open(path, readonly=True) as archive:
         (event,) = archive.events(summary.run_id, "inject")
     assert event.data["why"] == "mine"
