@@ -1,5 +1,5 @@
 /*---
-about       = "Fused dense GEMM on Hopper: the copy engine feeds rings of tiles, wgmma for wide X, mma for narrow X"
+about       = "Fused dense GEMM on Hopper: the copy engine feeds rings of tiles, wgmma or, for narrow X, mma.sync"
 format      = "dense"
 dtypes      = ["float16", "bfloat16"]
 archs       = ["sm_90a"]
@@ -8,7 +8,9 @@ constraints = [
     "SPLITK * CLUSTER_M <= 8",
     "BN * WG <= 512",
     "128 * STAGES * KB * (64 * WG + max(BN, 64)) <= 226 * 1024",
-    "S_MT * S_KB <= 16 and S_MT * S_BN <= 256",
+    "S_WGMMA == 1 or S_MT * S_KB <= 16 and S_SPLITK == 1",
+    "S_WGMMA == 0 or S_MT % 4 == 0 and S_BN % (8 * S_SPLITK) == 0",
+    "S_MT * S_BN <= 256",
     "128 * S_STAGES * S_KB * (16 * S_MT + 64) <= 226 * 1024",
     "64 * (S_KB - 1) * S_MT * S_BN <= 226 * 1024",
 ]
@@ -54,10 +56,11 @@ args    = ["w_map", "x_map", "Y", "bias", "residual", "scale", "M", "N", "K", "l
 [[launch]]
 kernel  = "gemm_small"
 when    = "N <= SMALL_N and K % 8 == 0 and ldx % 8 == 0"
-grid    = ["cdiv(M, 16 * S_MT) * cdiv(N, S_BN)"]
-block   = ["32 * S_MT * S_KB + 32"]
+grid    = ["cdiv(M, 16 * S_MT) * cdiv(N, S_BN) * S_SPLITK"]
+block   = ["32 * S_MT * max(S_KB * (1 - S_WGMMA), 1) + 32 + 96 * S_WGMMA"]
+cluster = ["S_SPLITK"]
 shared  = """max(128 * S_STAGES * S_KB * (16 * S_MT + max(S_BN, 64 * (ldx == N))),
-                64 * (S_KB - 1) * S_MT * S_BN) + 16 * S_STAGES"""
+                64 * (S_KB - 1) * S_MT * S_BN, 80 * S_MT * S_BN) + 16 * S_STAGES"""
 args    = ["w_map_small", "x_map_small", "Y", "bias", "residual", "scale", "M", "N", "K", "ldy"]
 
 [[launch]]
@@ -77,9 +80,11 @@ STAGES    = { values = [2, 3, 4, 5, 6, 7, 8, 10, 12], default = 4 }
 SPLITK    = { values = [1, 2, 4, 8],                  default = 1 }   # blocks of a cluster, each a part of K
 CLUSTER_M = { values = [1, 2, 4],                     default = 1 }   # row tiles of a cluster, which share tiles of X
 GROUP     = { values = [1, 2, 4, 8, 16, 32],          default = 8 }   # row tiles walked before the next column tile
+S_WGMMA   = { values = [0, 1],                        default = 0 }   # for narrow X too; else mma.sync
+S_SPLITK  = { values = [1, 2, 4, 8],                  default = 1 }   # with wgmma
 S_MT      = { values = [1, 2, 4, 8],                  default = 1 }   # m16 tiles of a block
 S_BN      = { values = [8, 16, 32, 64],               default = 16 }
-S_KB      = { values = [1, 2, 4, 8],                  default = 4 }   # k64 blocks of a stage, a warp each and tile
+S_KB      = { values = [1, 2, 4, 8],                  default = 4 }   # k64 blocks of a stage; of mma.sync a warp each
 S_STAGES  = { values = [2, 3, 4, 5, 6, 8, 10, 12, 16], default = 4 }
 ---*/
 #include "task.cuh"
@@ -103,6 +108,7 @@ struct Ring {
 
 template <int Wg, int Bn, int Kb, int Stages, int Splits, int Members>
 struct Wide : Ring<64 * Wg, Bn, Kb, Stages> {
+    static constexpr bool wgmma = true;
     static constexpr int splits = Splits, members = Members, consumers = 128 * Wg, threads = consumers + 128;
     static constexpr int columns = Bn / splits, slice = columns / 2;  // that a block finishes, and sums of a thread
     static constexpr int exchange_bytes = splits > 1 ? Bn * 64 * Wg * 4 : 0, tile_bytes = columns * 64 * Wg * 2;
@@ -114,12 +120,17 @@ struct Wide : Ring<64 * Wg, Bn, Kb, Stages> {
 
 template <int Mt, int Bn, int Kb, int Stages>
 struct Narrow : Ring<16 * Mt, Bn, Kb, Stages> {
+    static constexpr bool wgmma = false;
     static constexpr int splits = 1, members = 1, mt = Mt, consumers = 32 * Mt * Kb, threads = consumers + 32;
     static constexpr int ring_bytes = evo::larger(Stages * Narrow::stage_bytes, (Kb - 1) * Mt * Bn * 64);
     static constexpr int x_box = Bn;
 };
 using Large = Wide<WG, BN, KB, STAGES, SPLITK, CLUSTER_M>;
-using Small = Narrow<S_MT, S_BN, S_KB, S_STAGES>;
+template <bool Wgmma>
+struct SmallOf { using type = Narrow<S_MT, S_BN, S_KB, S_STAGES>; };
+template <>
+struct SmallOf<true> { using type = Wide<S_MT / 4, S_BN, S_KB, S_STAGES, S_SPLITK, 1>; };
+using Small = SmallOf<S_WGMMA>::type;
 using Unaligned = Narrow<4, 32, 1, 1>;
 
 // Where results go.
@@ -208,11 +219,11 @@ __device__ __forceinline__ void load_stage(const Work<S>& work, int s, const evo
 }
 // endregion
 
-// Readies the ring: all threads of the block. `producer`: the one thread that copies.
+// Readies the ring and starts the first copies, of each stage by another warp: all threads of the block.
 template <class S>
-__device__ __forceinline__ void start_ring(const Work<S>& work, bool producer, const evo::TensorMap* w,
-                                           const evo::TensorMap* x) {
-    if (producer) {
+__device__ __forceinline__ void start_ring(const Work<S>& work, const evo::TensorMap* w, const evo::TensorMap* x) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    if (threadIdx.x == 0) {
         evo::prefetch_tensormap(w);
         evo::prefetch_tensormap(x);
         for (int i = 0; i < S::stages; ++i) {
@@ -224,10 +235,11 @@ __device__ __forceinline__ void start_ring(const Work<S>& work, bool producer, c
     if constexpr (S::members > 1) {  // others copy into this block
         evo::cluster_arrive();
         evo::cluster_wait();
+    } else {
+        __syncthreads();
     }
-    if (producer)
-        for (int s = 0; s < S::stages && s < work.stages; ++s) load_stage(work, s, w, x);
-    __syncthreads();
+    if (lane == 0)
+        for (int s = warp; s < S::stages && s < work.stages; s += S::threads / 32) load_stage(work, s, w, x);
 }
 
 // Keeps the ring full: the producer.
@@ -382,23 +394,13 @@ __device__ __forceinline__ void store_block(const float (&sums)[S::slice], const
 // endregion
 
 template <class S>
-__device__ __forceinline__ void gemm_wide(const evo::TensorMap* w, const evo::TensorMap* x, const Output& out, int K) {
-    extern __shared__ __align__(1024) unsigned char shared[];
-    const Work<S> work(shared, out.M, out.N, K);
-    const bool producer = threadIdx.x == S::consumers;
-    if (threadIdx.x < S::bm) out.prefetch_bias(work.m0 + threadIdx.x);
-    start_ring(work, producer, w, x);
-    if (threadIdx.x >= S::consumers) {
-        if constexpr (S::registers != 0) evo::register_decrease<24>();
-        if (producer) continue_copies(work, w, x);
-    } else {
-        if constexpr (S::registers != 0) evo::register_increase<S::registers>();
-        float acc[S::bn / 2] = {}, sums[S::slice];
-        multiply(acc, work);
-        finish_ring<S>();
-        combine_splits<S>(sums, acc, work);
-        store_block<S>(sums, work, out.y, out);
-    }
+__device__ __forceinline__ void gemm_wide(const Work<S>& work, const Output& out) {
+    if constexpr (S::registers != 0) evo::register_increase<S::registers>();
+    float acc[S::bn / 2] = {}, sums[S::slice];
+    multiply(acc, work);
+    finish_ring<S>();
+    combine_splits<S>(sums, acc, work);
+    store_block<S>(sums, work, out.y, out);
 }
 
 // region: multiply_block(acc, w, x)
@@ -502,21 +504,29 @@ __device__ __forceinline__ void store_tile(const float (&acc)[S::bn / 8][4], con
 }
 
 template <class S>
-__device__ __forceinline__ void gemm_narrow(const evo::TensorMap* w, const evo::TensorMap* x, const Output& out,
-                                            int K) {
+__device__ __forceinline__ void gemm_narrow(const Work<S>& work, const Output& out) {
+    const int tile = threadIdx.x / 32 % S::mt, part = threadIdx.x / 32 / S::mt;
+    float acc[S::bn / 8][4] = {};
+    multiply_narrow(acc, work, tile, part);
+    combine_warps<S>(acc, reinterpret_cast<float*>(work.ring), tile, part);
+    if (part == 0) store_tile<S>(acc, out, work.m0 + tile * 16, work.n0);
+}
+
+// A block: consumers multiply, the first thread behind them copies.
+template <class S>
+__device__ __forceinline__ void gemm_tile(const evo::TensorMap* w, const evo::TensorMap* x, const Output& out, int K) {
     extern __shared__ __align__(1024) unsigned char shared[];
     const Work<S> work(shared, out.M, out.N, K);
-    const bool producer = threadIdx.x == S::consumers;
     if (threadIdx.x < S::bm) out.prefetch_bias(work.m0 + threadIdx.x);
-    start_ring(work, producer, w, x);
+    start_ring(work, w, x);
     if (threadIdx.x >= S::consumers) {
-        if (producer) continue_copies(work, w, x);
+        if constexpr (S::wgmma)
+            if constexpr (S::registers != 0) evo::register_decrease<24>();
+        if (threadIdx.x == S::consumers) continue_copies(work, w, x);
+    } else if constexpr (S::wgmma) {
+        gemm_wide(work, out);
     } else {
-        const int tile = threadIdx.x / 32 % S::mt, part = threadIdx.x / 32 / S::mt;
-        float acc[S::bn / 8][4] = {};
-        multiply_narrow(acc, work, tile, part);
-        combine_warps<S>(acc, reinterpret_cast<float*>(shared), tile, part);
-        if (part == 0) store_tile<S>(acc, out, work.m0 + tile * 16, work.n0);
+        gemm_narrow(work, out);
     }
 }
 
@@ -556,13 +566,13 @@ __device__ __forceinline__ void gemm_elements(const in_t* w, const in_t* x, cons
 extern "C" __global__ void __launch_bounds__(Large::threads, 1)
 gemm(const __grid_constant__ evo::TensorMap w_map, const __grid_constant__ evo::TensorMap x_map, out_t* y,
      const in_t* bias, const out_t* residual, float scale, int M, int N, int K, int64_t ldy) {
-    gemm_wide<Large>(&w_map, &x_map, Output{y, {bias, residual, scale}, M, N, ldy}, K);
+    gemm_tile<Large>(&w_map, &x_map, Output{y, {bias, residual, scale}, M, N, ldy}, K);
 }
 
 extern "C" __global__ void __launch_bounds__(Small::threads)
 gemm_small(const __grid_constant__ evo::TensorMap w_map, const __grid_constant__ evo::TensorMap x_map, out_t* y,
            const in_t* bias, const out_t* residual, float scale, int M, int N, int K, int64_t ldy) {
-    gemm_narrow<Small>(&w_map, &x_map, Output{y, {bias, residual, scale}, M, N, ldy}, K);
+    gemm_tile<Small>(&w_map, &x_map, Output{y, {bias, residual, scale}, M, N, ldy}, K);
 }
 
 extern "C" __global__ void __launch_bounds__(Unaligned::consumers)

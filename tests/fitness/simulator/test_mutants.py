@@ -37,6 +37,7 @@ _MUTANT_VARIANTS: tuple[Mapping[str, int], ...] = (
     {"SMALL_N": 128, "S_ASYNC": 1, "S_DEPTH": 2, "S_WARPS": 2, "S_SPLITK": 2},
     {"SMALL_N": 0, "WG": 2, "KB": 1, "STAGES": 2, "SPLITK": 1},
     {"SMALL_N": 0, "WG": 1, "BN": 32, "KB": 1, "STAGES": 2, "SPLITK": 1, "CLUSTER_M": 2},
+    {"SMALL_N": 128, "S_WGMMA": 0, "S_SPLITK": 1},
 )
 _HONEST_VARIANTS: tuple[Mapping[str, int], ...] = (
     *_MUTANT_VARIANTS,
