@@ -89,18 +89,20 @@ MUTANTS = [
 
 
 @cache
-def task(format_name: str) -> Task:
+def task(format_name: str, dtype: str) -> Task:
     spec = {"op": "spmm", "pattern": {"kind": "nm", "n": 2, "m": 4}} if format_name == "nm24" else {"op": "gemm"}
-    return Task.from_spec({**spec, "dtype": "float16", "shapes": [{"M": 256, "K": 512, "N": 64}], "free": ["N"]})
+    return Task.from_spec({**spec, "dtype": dtype, "shapes": [{"M": 256, "K": 512, "N": 64}], "free": ["N"]})
 
 
 def found(kernel: Kernel) -> set[str]:
     """Kinds of what a run with all checks finds, stopping at the first shape that shows something."""
     device = Simulator(gpu.load("H200"))
-    compiled = compile_source(kernel.source, defines=kernel.defines, flags=kernel.header.options, arch=device.gpu.arch)
+    wanted = task(kernel.header.format.name, (kernel.header.dtypes or ("float16",))[0])
+    defines = (*wanted.defines, *kernel.defines)
+    compiled = compile_source(kernel.source, defines=defines, flags=kernel.header.options, arch=device.gpu.arch)
     assert isinstance(compiled, Compiled), compiled
     for shape in _SHAPES if kernel.header.format.name == "dense" else _SHAPES[:2]:
-        case = make_case(task(kernel.header.format.name), shape, kernel.format, seed=1, data="normal", gpu=device.gpu)
+        case = make_case(wanted, shape, kernel.format, seed=1, data="normal", gpu=device.gpu)
         program = build_program(kernel, compiled, case, device.gpu)
         assert isinstance(program, Program), program
         execution = device.run(program, case.inputs, FULL_CHECKS)
