@@ -53,18 +53,33 @@ __device__ __forceinline__ void store_y(const float (&sums)[COUNT], out_t* y, co
 }
 // endregion
 
+// How many diagonals lie left of a column in row i: their offsets ascend. Two reads tell of most rows of a band.
+__device__ __forceinline__ int left_of(const int* offsets, int ndiags, int column, int i) {
+    int low = 0, high = ndiags;
+    if (ndiags == 0 || i + __ldg(offsets) >= column) return 0;
+    if (i + __ldg(offsets + ndiags - 1) < column) return ndiags;
+    while (low < high) {
+        const int middle = (low + high) / 2;
+        if (i + __ldg(offsets + middle) < column) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS)
 spmm(const in_t* values, const int* offsets, int ndiags, const in_t* x, out_t* y, const in_t* bias,
      const out_t* residual, float scale, int M, int N, int K, int64_t ldx, int64_t ldy) {
     const int tiles_m = evo::cdiv<int>(M, blockDim.y);
-    const int i = blockIdx.x % tiles_m * blockDim.y + threadIdx.y;
+    const int i0 = blockIdx.x % tiles_m * blockDim.y, i1 = min(i0 + int(blockDim.y), M) - 1, i = i0 + threadIdx.y;
     const int n = (blockIdx.x / tiles_m * blockDim.x + threadIdx.x) * VEC, left = N - n;
     if (i >= M || left <= 0) return;
 
     const bool aligned = N % VEC == 0;  // rows of X and Y are N long
     const int64_t first = ORDER ? int64_t(i) * ndiags : i, step = ORDER ? 1 : M;
+    // The rows of a block meet W along these diagonals alone.
+    const int begin = left_of(offsets, ndiags, 0, i1), end = left_of(offsets, ndiags, K, i0);
     float sums[VEC] = {};
-    for (int d = 0; d < ndiags; d += UNROLL) {
+    for (int d = begin; d < end; d += UNROLL) {
         int k[UNROLL];
         float w[UNROLL], v[UNROLL][VEC];
 #pragma unroll

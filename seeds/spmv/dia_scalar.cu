@@ -18,14 +18,29 @@ UNROLL  = { values = [1, 2, 4, 8],                    default = 4 }
 using evo::in_t;
 using evo::out_t;
 
+// How many diagonals lie left of a column in row i: their offsets ascend. Two reads tell of most rows of a band.
+__device__ __forceinline__ int left_of(const int* offsets, int ndiags, int column, int i) {
+    int low = 0, high = ndiags;
+    if (ndiags == 0 || i + __ldg(offsets) >= column) return 0;
+    if (i + __ldg(offsets + ndiags - 1) < column) return ndiags;
+    while (low < high) {
+        const int middle = (low + high) / 2;
+        if (i + __ldg(offsets + middle) < column) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS)
 spmv(const in_t* values, const int* offsets, int ndiags, const in_t* x, out_t* y, const in_t* bias,
      const out_t* residual, float scale, int M, int K) {
-    const int i = blockIdx.x * THREADS + threadIdx.x;
+    const int i0 = blockIdx.x * THREADS, i1 = min(i0 + THREADS, M) - 1, i = i0 + threadIdx.x;
     if (i >= M) return;
 
+    // The rows of a block meet W along these diagonals alone.
+    const int begin = left_of(offsets, ndiags, 0, i1), end = left_of(offsets, ndiags, K, i0);
     float sum = 0.0f;
-    for (int d = 0; d < ndiags; d += UNROLL) {
+    for (int d = begin; d < end; d += UNROLL) {
         int k[UNROLL];
         float w[UNROLL], v[UNROLL];
 #pragma unroll

@@ -121,9 +121,9 @@ class Accesses:
         unique = np.bincount(found.access, minlength=reads.size)
         steps = np.where(cached, np.maximum(1.0, unique / np.maximum(1, found.blocks)), 0.0)
         clocks = np.cumsum(np.concatenate([[clock], steps]))
-        buffers = list(dict.fromkeys(access.buffer for access in self._made))
-        owner = np.array([buffers.index(access.buffer) for access in self._made])
-        for number, buffer in enumerate(buffers):
+        buffers: dict[Footprint, int] = {}
+        owner = np.array([buffers.setdefault(access.buffer, len(buffers)) for access in self._made])
+        for buffer, number in buffers.items():
             buffer.reuse[0] += float((found.sectors - unique)[cached & (owner == number)].sum())
             mine = owner[found.access] == number
             self._mark(buffer, found, mine & reads[found.access], mine & ~reads[found.access], clocks, cached)
@@ -161,11 +161,11 @@ class Accesses:
         )
         row_entry = entry[first]
         row_block = warp // self._warps_per_block
-        narrowed = narrow(full)
-        sectors = np.sort(narrowed // SECTOR_BYTES, axis=1)
+        ordered = np.sort(narrow(full), axis=1)
+        sectors = ordered // SECTOR_BYTES
         row, column = np.nonzero(distinct(sectors))
         lines = distinct(sectors // (LINE_BYTES // SECTOR_BYTES)).sum(axis=1)
-        asked = _asked(narrowed, np.array([access.bytes_per_lane for access in made])[row_entry])
+        asked = _asked(ordered, np.array([access.bytes_per_lane for access in made])[row_entry])
         ideal = -(-asked // LINE_BYTES)
         per_row = np.bincount(row, minlength=row_entry.size)
         columns = (None, None, per_row, np.maximum(lines, ideal), -(-asked // SECTOR_BYTES), ideal)
@@ -224,12 +224,12 @@ def _laid_out(offsets: Addresses, lanes: Lanes, entry: Indices) -> tuple[Address
     return full, place, warps[place]
 
 
-def _asked(full: NDArray[Any], bytes_per_lane: Indices) -> Indices:
-    """(G,) distinct bytes each warp asks for; rows have sizes of their own."""
-    asked = np.empty(full.shape[0], dtype=np.int64)
-    for size in np.unique(bytes_per_lane).tolist():
+def _asked(ordered: NDArray[Any], bytes_per_lane: Indices) -> Indices:
+    """(G,) distinct bytes each warp asks for; rows are in order and have sizes of their own."""
+    asked = np.empty(ordered.shape[0], dtype=np.int64)
+    for size in set(bytes_per_lane.tolist()):
         rows = bytes_per_lane == size
-        asked[rows] = distinct(np.sort(full[rows] // size, axis=1)).sum(axis=1) * size
+        asked[rows] = distinct(ordered[rows] // size).sum(axis=1) * size
     return asked
 
 

@@ -145,25 +145,24 @@ def ideal_wavefronts(full: Addresses, bytes_per_lane: int) -> NDArray[np.int64]:
     """(G,) wavefronts that the distinct bytes each warp asks for must take; 4 bytes a lane fit into one."""
     if bytes_per_lane <= LINE_BYTES // WARP:
         return np.ones(full.shape[0], dtype=np.int64)
-    return -(-_asked_bytes(full, bytes_per_lane) // LINE_BYTES)
+    return -(-_asked_bytes(np.sort(full, axis=1), bytes_per_lane) // LINE_BYTES)
 
 
-def _asked_bytes(full: NDArray[Any], bytes_per_lane: int) -> NDArray[np.int64]:
-    """(G,) distinct bytes each warp asks for."""
-    units = np.sort(full // bytes_per_lane, axis=1)
-    return np.asarray(distinct(units).sum(axis=1) * bytes_per_lane)
+def _asked_bytes(ordered: NDArray[Any], bytes_per_lane: int) -> NDArray[np.int64]:
+    """(G,) distinct bytes each warp asks for; rows are in order."""
+    return np.asarray(distinct(ordered // bytes_per_lane).sum(axis=1) * bytes_per_lane)
 
 
 def global_pattern(full: Addresses, block_of_row: NDArray[np.int64], bytes_per_lane: int) -> Pattern:
     """Sectors and L1 wavefronts of (G, 32) addresses: at least one per 128-byte line and per 128 bytes."""
-    full = narrow(full)
-    sectors = np.sort(full // SECTOR_BYTES, axis=1)
+    ordered = np.sort(narrow(full), axis=1)
+    sectors = ordered // SECTOR_BYTES
     row, column = np.nonzero(distinct(sectors))
     per_warp = sectors[row, column]
     reach = int(per_warp.max()) + 1
     touched = in_order(block_of_row[row] * reach + per_warp)
     lines = distinct(sectors // (LINE_BYTES // SECTOR_BYTES)).sum(axis=1)
-    asked = _asked_bytes(full, bytes_per_lane)
+    asked = _asked_bytes(ordered, bytes_per_lane)
     ideal = -(-asked // LINE_BYTES)
     return Pattern(
         requests=full.shape[0],

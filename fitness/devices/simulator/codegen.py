@@ -43,12 +43,12 @@ class Kernel:
     """Executable form of one entry.
 
     Attributes:
-        functions: per block. lengths: instructions per block (terminator included).
+        functions: per block, each compiled when it is first run. lengths: instructions per block (terminator included).
         whole: warps each block needs together: 0, 1 (whole warps) or 4 (whole warpgroups).
         masks: lanes the first warp-wide instruction of each block names: a number, (place among the live variables,),
             or None where that is not known at its start.
         live: variables each block takes (values, then taints). sites: memory instructions.
-        source: the generated code, for the curious.
+        sources: the generated code of each block, for the curious; space: its global names.
         reads: parameters and variables whose contents matter where some values are left out (slicing.py), None: any.
         fenced: it holds memory fences. phased: its warps wait for mbarriers, bulk stores or wgmma.
     """
@@ -63,11 +63,34 @@ class Kernel:
     live: list[list[str]]
     entry_values: tuple[Any, ...]
     sites: list[Site]
-    source: str
+    sources: list[str]
+    space: dict[str, Any]
     track: bool
     fenced: bool
     phased: bool
     reads: frozenset[str] | None
+
+    @property
+    def source(self) -> str:
+        """The generated code."""
+        return "\n".join(self.sources)
+
+
+class _Block:
+    """A basic block that has not run yet: its first call compiles it and puts the function into its place."""
+
+    __slots__ = ("_functions", "_name", "_number", "_source", "_space")
+
+    def __init__(
+        self, functions: list[BlockFunction], number: int, source: str, space: dict[str, Any], name: str
+    ) -> None:
+        self._functions, self._number, self._source = functions, number, source
+        self._space, self._name = space, name
+
+    def __call__(self, *given: Any) -> Any:
+        exec(compile(self._source, f"<simulated {self._name}>", "exec"), self._space)
+        function = self._functions[self._number] = self._space[f"_b{self._number}"]
+        return function(*given)
 
 
 class _Generator:
@@ -87,24 +110,28 @@ class _Generator:
         self.helpers = 0
 
     def kernel(self) -> Kernel:
-        """Generate and compile everything."""
-        source = "\n".join([self._block(block) for block in self.graph.blocks])
+        """Generate everything; a basic block is compiled when it is first run, for many never are."""
+        sources = [self._block(block) for block in self.graph.blocks]
         space = self.writer.space
-        exec(compile(source, f"<simulated {self.graph.name}>", "exec"), space)
+        functions: list[BlockFunction] = []
+        functions += [
+            _Block(functions, number, source, space, self.graph.name) for number, source in enumerate(sources)
+        ]
         blocks = self.whole.blocks
         live = [self.writer.variables(b.live_in) for b in self.graph.blocks]
         return Kernel(
             name=self.graph.name,
             graph=self.whole,
             layout=self.layout,
-            functions=[space[f"_b{b.index}"] for b in blocks],
+            functions=functions,
             lengths=[len(b.instructions) + (b.terminator.instruction is not None) for b in blocks],
             whole=[cfg.width(b) for b in blocks],
             masks=[_mask(b, left.live_in) for b, left in zip(blocks, self.graph.blocks, strict=True)],
             live=live,
             entry_values=tuple(self._undefined(name) for name in live[self.graph.entry]),
             sites=self.writer.sites,
-            source=source,
+            sources=sources,
+            space=space,
             track=self.writer.track,
             phased=any(
                 i.op[0] in ("mbarrier", "wgmma") or "bulk_group" in i.op for b in blocks for i in b.instructions

@@ -81,6 +81,11 @@ def _product(writer: Writer, ins: Instruction) -> None:
     writer.put(f"_m.warps.need_whole(_c, {ins.line}, {text!r})")
 
 
+def _warpgroup(writer: Writer, ins: Instruction) -> None:
+    writer.site(ins, "reads", "shared", np.uint64, 2)
+    writer.put(f"_m.wgmma.need(_c, {ins.line}, {ins.text!r})")
+
+
 def _shuffle(writer: Writer, ins: Instruction) -> None:
     writer.put(f"_m.warps.members(_c, {writer.value(ins.operands[-1], 'b32', ins.line)}, {ins.line})")
 
@@ -91,6 +96,6 @@ def _named(writer: Writer, ins: Instruction) -> None:
 
 _FORMS: dict[str, Callable[[Writer, Instruction], None]] = {
     "ld": _load, "st": _store, "atom": _atomic, "red": _atomic, "cp": _copy, "ldmatrix": _matrix, "stmatrix": _matrix,
-    "wmma": _wmma, "mma": _product, "movmatrix": _product, "shfl": _shuffle, "vote": _named, "match": _named,
-    "redux": _named, "elect": _named,
+    "wmma": _wmma, "wgmma": _warpgroup, "mma": _product, "movmatrix": _product, "shfl": _shuffle, "vote": _named,
+    "match": _named, "redux": _named, "elect": _named,
 }  # fmt: skip

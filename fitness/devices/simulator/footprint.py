@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 from fitness.devices.simulator.counters import REUSE_BUCKETS, SECTOR_BYTES, BufferCounters
 
 _WORD_BYTES = 4
+_PAGE = 1024
+"""Sectors of large buffers are looked at by pages, for few of these are touched."""
 
 Indices = NDArray[np.int64]
 
@@ -19,11 +21,13 @@ class Footprint:
         reuse: sectors read again, by the power of two of how many the block has read since.
     """
 
-    __slots__ = ("_hits", "_read", "_written", "bytes", "reuse")
+    __slots__ = ("_hits", "_pages", "_read", "_written", "bytes", "reuse")
 
     def __init__(self, size: int, blocks: int) -> None:
         self.bytes = size
-        self._read: NDArray[np.int32] = np.zeros((blocks, -(-size // SECTOR_BYTES) + 1), dtype=np.int32)
+        pages = -(-size // (SECTOR_BYTES * _PAGE)) + 1
+        self._read: NDArray[np.int32] = np.zeros((blocks, pages * _PAGE), dtype=np.int32)
+        self._pages = np.zeros(pages, dtype=bool)  # that are touched
         self._written: NDArray[np.bool_] | None = None
         self._hits: NDArray[np.int64] | None = None
         self.reuse = np.zeros(REUSE_BUCKETS)
@@ -33,6 +37,7 @@ class Footprint:
         if self._written is None:
             self._written = np.zeros(self._read.shape, dtype=bool)
         self._written[blocks, sectors] = True
+        self._pages[sectors // _PAGE] = True
 
     def mark_read(self, blocks: Indices, sectors: Indices, clock: int, cached: bool) -> None:
         """Note a read; where L1 may hold the sector from before, count how long ago that was.
@@ -46,6 +51,7 @@ class Footprint:
         if cached:
             self._reused(clock - self._read[blocks, sectors], clock)
         self._read[blocks, sectors] = clock
+        self._pages[sectors // _PAGE] = True
 
     def mark_reads(
         self, order: Indices, blocks: Indices, sectors: Indices, clocks: Indices, cached: NDArray[np.bool_]
@@ -73,6 +79,7 @@ class Footprint:
         self._reused((clock - before)[counted], clock[counted])
         last = np.append(first[1:], True)
         stored[place[last]] = clock[last]
+        self._pages[sectors // _PAGE] = True
 
     def _reused(self, age: NDArray[np.signedinteger], clock: int | Indices) -> None:
         """Count sectors read `age` after they were read last; an age of `clock` means never before."""
@@ -90,12 +97,12 @@ class Footprint:
 
     def frozen(self) -> BufferCounters:
         """The counters."""
-        sums = [_extent(self._read > 0), (0.0, 0.0) if self._written is None else _extent(self._written)]
+        sums = [self._extent(self._read), (0.0, 0.0) if self._written is None else self._extent(self._written)]
         hits = self._hits if self._hits is not None else np.zeros(1, dtype=np.int64)
         atomics = float(hits.max()), float(hits.sum()), float(np.count_nonzero(hits))
         return BufferCounters(self.bytes, *sums[0], *sums[1], *atomics, tuple(self.reuse.tolist()))
 
-
-def _extent(touched: NDArray[np.bool_]) -> tuple[float, float]:
-    """Sectors touched, summed over the blocks, and by any of them."""
-    return float(np.count_nonzero(touched)), float(np.count_nonzero(touched.any(axis=0)))
+    def _extent(self, marks: NDArray[np.generic]) -> tuple[float, float]:
+        """Sectors touched, summed over the blocks, and by any of them."""
+        touched = marks.reshape(marks.shape[0], -1, _PAGE)[:, self._pages] != 0
+        return float(np.count_nonzero(touched)), float(np.count_nonzero(touched.any(axis=0)))

@@ -90,6 +90,7 @@ class Machine:
         self.wgmma = Wgmma(self)
         self.tracer: Any = None
         self.warp_base, self.only_chunk = 0, True
+        self._met = 0  # block executions when groups waited at one block alone for the last time
         self._first_line = [
             next((i.line for i in [*b.instructions, b.terminator.instruction] if i is not None and i.line), 0)
             for b in kernel.graph.blocks
@@ -251,9 +252,12 @@ class Machine:
 
     def _next(self) -> int:
         """The block to run: the lowest, unless a group there has kept others waiting too long."""
-        if len(self.pending) > 1 and self.budget.executions % PATIENCE == PATIENCE - 1:
+        now = self.budget.executions
+        if len(self.pending) == 1:
+            self._met = now
+        elif now % PATIENCE == PATIENCE - 1 and now - self._met >= PATIENCE:
             blocks = sorted(self.pending)
-            return blocks[1 + (self.budget.executions // PATIENCE) % (len(blocks) - 1)]
+            return blocks[1 + (now // PATIENCE) % (len(blocks) - 1)]
         return min(self.pending)
 
     def _go(self, block: int, *, forced: bool = False) -> None:

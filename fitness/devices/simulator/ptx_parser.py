@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from fitness.devices.simulator.ptx import (
@@ -31,6 +31,7 @@ from fitness.devices.simulator.variables import PtxError, parse_variable
 #: Basename of the candidate in `.file` directives; its `.loc` lines are the candidate's own.
 CANDIDATE_FILE = "candidate.cu"
 
+_BRACE = re.compile(r"[{}]")
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', re.M)
 _LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+\d+(?:.*?inlined_at\s+(\d+)\s+(\d+))?")
@@ -155,7 +156,8 @@ def _address(text: str, scopes: _Scopes) -> Operand:
 
 
 class _Parser:
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, entries: Collection[str] | None) -> None:
+        self.entries = entries
         files = {int(number): name.replace("\\", "/").rsplit("/", 1)[-1] for number, name in _FILE.findall(text)}
         self.candidate = {number for number, name in files.items() if name == CANDIDATE_FILE} or {1}
         self.text = _COMMENT.sub("", text)
@@ -205,10 +207,10 @@ class _Parser:
 
     def _matching(self, start: int) -> int:
         depth = 0
-        for match in re.finditer(r"[{}]", self.text[start:]):
+        for match in _BRACE.finditer(self.text, start):
             depth += 1 if match[0] == "{" else -1
             if depth == 0:
-                return start + match.start()
+                return match.start()
         raise PtxError("unbalanced braces")
 
     def _function(self, entry: re.Match[str]) -> None:
@@ -230,6 +232,9 @@ class _Parser:
         if head_end == semicolon:
             self.at = semicolon + 1
             self.module.functions.setdefault(function.name, function)
+            return
+        if function.entry and self.entries is not None and function.name not in self.entries:
+            self.at = self._matching(brace) + 1
             return
         self.at = brace + 1
         self.line = 0
@@ -324,10 +329,14 @@ def _resolve_jumps(function: Function, scopes: _Scopes, around: Mapping[int, tup
             function.body[place] = replace(item, operands=(target, *item.operands[1:]))
 
 
-def parse(text: str) -> Module:
+def parse(text: str, entries: Collection[str] | None = None) -> Module:
     """Parse a PTX module.
+
+    Args:
+        text: the module.
+        entries: kernels wanted, None for all; the others are skipped. Device functions always stay.
 
     Raises:
         PtxError: the text is not PTX as NVRTC writes it.
     """
-    return _Parser(text).parse()
+    return _Parser(text, entries).parse()

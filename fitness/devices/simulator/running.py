@@ -51,26 +51,28 @@ from fitness.devices.simulator.sampling import clustered
 from fitness.devices.simulator.tracing import Tracer
 from fitness.outcome import Finding
 
-#: Lanes simulated at once: enough to hide NumPy's cost per call, few enough to stay in the cache.
+#: About so many lanes are simulated at once: enough to hide NumPy's cost per call, few enough to stay in the cache.
 CHUNK_LANES = 8192
 
 
 # A candidate takes up to eight of these (entries, with and without tracking), some of 10 MB; the next takes others.
 @functools.lru_cache(maxsize=8)
-def _module(digest: str, text: str) -> ptx.Module:
+def _module(digest: str, text: str, entries: frozenset[str]) -> ptx.Module:
     del digest
-    return ptx_parser.parse(text)
+    return ptx_parser.parse(text, entries)
 
 
 @functools.lru_cache(maxsize=16)
-def _kernel(text: str, entry: str, track: bool, trace: int, kept: frozenset[str] | None) -> Kernel:
+def _kernel(
+    text: str, entries: frozenset[str], entry: str, track: bool, trace: int, kept: frozenset[str] | None
+) -> Kernel:
     digest = hashlib.sha256(text.encode()).hexdigest()
-    return generate(_module(digest, text), entry, track=track, trace=trace, kept=kept)
+    return generate(_module(digest, text, entries), entry, track=track, trace=trace, kept=kept)
 
 
 @functools.lru_cache(maxsize=16)
-def _static(text: str, entry: str, track: bool, kept: frozenset[str] | None) -> StaticView:
-    kernel = _kernel(text, entry, track, 0, kept)
+def _static(text: str, entries: frozenset[str], entry: str, track: bool, kept: frozenset[str] | None) -> StaticView:
+    kernel = _kernel(text, entries, entry, track, 0, kept)
     return static_view(kernel.graph, kernel.sites)
 
 
@@ -109,7 +111,8 @@ class Run:
         self.findings = Findings()
         self.budget = Budget(checks.steps)
         text = program.compiled.ptx
-        self.module = _module(hashlib.sha256(text.encode()).hexdigest(), text)
+        self.entries = frozenset(launch.entry for launch in program.launches)
+        self.module = _module(hashlib.sha256(text.encode()).hexdigest(), text, self.entries)
         self.buffers = self._place()
         self.kept: Sequence[frozenset[str] | None] = (None,) * len(program.launches)
         self._whole = whole
@@ -129,7 +132,7 @@ class Run:
         for launch in reversed(self.program.launches):
             names = self._bound(launch)
             kept = frozenset(name for name, buffer in names.items() if buffer in needed)
-            reads = _kernel(self.program.compiled.ptx, launch.entry, False, 0, kept).reads
+            reads = _kernel(self.program.compiled.ptx, self.entries, launch.entry, False, 0, kept).reads
             needed |= {buffer for name, buffer in names.items() if reads is None or name in reads}
             found.insert(0, kept)
         return found
@@ -245,7 +248,7 @@ class Run:
     def _launch(self, launch: ResolvedLaunch, chosen: tuple[int, ...] | None, kept: frozenset[str] | None) -> None:
         checks = self.checks
         line = self.tracer.point.line if self.tracer is not None else 0
-        kernel = _kernel(self.program.compiled.ptx, launch.entry, checks.uninitialised, line, kept)
+        kernel = _kernel(self.program.compiled.ptx, self.entries, launch.entry, checks.uninitialised, line, kept)
         parameters = self._parameters(launch, kernel.layout)
         image = np.frombuffer(parameters, np.uint8)
         regions = [*self.buffers.values(), *self._module_regions()]
@@ -310,7 +313,7 @@ class Run:
                 blocks_simulated=len(blocks),
                 warps_per_block=-(-threads // 32),
                 buffers={name: region.size for name, region in self.buffers.items()},
-                static=_static(self.program.compiled.ptx, launch.entry, kernel.track, kept),
+                static=_static(self.program.compiled.ptx, self.entries, launch.entry, kernel.track, kept),
             )
             memory.observers.append(counting)
             memory.counting = counting if len(memory.observers) == 1 else None
@@ -329,7 +332,8 @@ class Run:
         threads = launch.block[0] * launch.block[1] * launch.block[2]
         stride = -(-threads // 32) * 32
         together = launch.cluster[0] * launch.cluster[1] * launch.cluster[2]
-        at_once = len(blocks) if launch.cooperative else max(1, CHUNK_LANES // (stride * together)) * together
+        parts = 1 if launch.cooperative else max(1, round(len(blocks) * stride / CHUNK_LANES))
+        at_once = -(-len(blocks) // (parts * together)) * together
         memory, local = machine.memory, machine.kernel.layout.local_bytes
         track = self.checks.uninitialised
         machine.only_chunk = len(blocks) <= at_once

@@ -24,6 +24,7 @@ from fitness.devices.simulator.ptx import Address, Function, Instruction, Symbol
 
 _WARP = frozenset({"shfl", "vote", "match", "redux", "elect"})
 _OPAQUE = frozenset({"cp", "st", "red", "ld", "atom", "wgmma", "tensormap", "mapa"})
+_ORDERING = frozenset({"commit_group", "wait_group", "wait_all", "fence"})
 _POINTERS = frozenset({"u64", "b64", "s64"})
 
 Place = tuple[int, int]
@@ -77,7 +78,7 @@ def form_of(ins: Instruction) -> str:
     head = ins.op[0]
     if head in _WARP:
         return "warp"
-    if head in ("mma", "movmatrix") or ins.op[:2] == ("wmma", "mma"):
+    if head in ("mma", "movmatrix") or ins.op[:2] in (("wmma", "mma"), ("wgmma", "mma_async")):
         return "product"
     if head == "activemask" or is_value(ins):
         return "value"
@@ -167,7 +168,7 @@ class _Analysis:
     def _is_opaque(self, ins: Instruction) -> bool:
         """Whether it moves data in ways that are not followed here."""
         moves = self._forms[id(ins)] == "root" and ins.op[0] in _OPAQUE
-        return moves and not {"commit_group", "wait_group", "wait_all"} & set(ins.op)
+        return moves and not _ORDERING & set(ins.op)
 
     def run(self) -> None:
         """Find all that matters."""
@@ -202,6 +203,8 @@ class _Analysis:
         form = self._forms[id(ins)]
         if form in ("load", "copy", "atomic"):
             self._matters(*self.place(ins))
+        elif ins.op[0] == "wgmma":  # by descriptors
+            self._matters("shared", None)
 
     def _more_stores(self) -> bool:
         """Keep stores to places whose contents matter; whether there were any."""

@@ -118,7 +118,7 @@ def uneven(counters: LaunchCounters) -> bool:
     """
     simulated = counters.blocks_simulated
     each = counters.executions.reshape(-1, simulated, counters.warps_per_block).swapaxes(0, 1).reshape(simulated, -1)
-    return 2 * len({one.tobytes() for one in each}) > max(simulated, 8)
+    return 4 * len({one.tobytes() for one in each}) > 3 * max(simulated, 8)
 
 
 def linear_in_k(low: LaunchCounters, high: LaunchCounters) -> bool:

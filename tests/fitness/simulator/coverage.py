@@ -81,7 +81,8 @@ def runs(instruction: str) -> bool:
         kernel = generate(ptx_parser.parse(text), "k", track=True)
     except Stop:
         return False
-    return not any(isinstance(value, Stop) for value in kernel.functions[0].__globals__.values())
+    compile(kernel.source, "k", "exec")
+    return not any(isinstance(value, Stop) for value in kernel.space.values())
 
 
 def vectors() -> list[str]:

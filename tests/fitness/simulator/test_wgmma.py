@@ -189,9 +189,7 @@ def test_what_does_not_exist_or_is_not_modelled(opcode: str) -> None:
     ptx = compiled(source(form)).ptx
     assert form.opcode in ptx
     kernel = generate(parse(ptx.replace(form.opcode, opcode)), "multiply", track=True)
-    stops = [
-        item for name, item in kernel.functions[0].__globals__.items() if isinstance(item, Stop) and name[0] == "_"
-    ]
+    stops = [item for name, item in kernel.space.items() if isinstance(item, Stop) and name[0] == "_"]
     assert len(stops) == 1
     assert opcode in stops[0].finding.message
     assert stops[0].finding.line
