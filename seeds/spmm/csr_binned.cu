@@ -50,7 +50,8 @@ THREADS = { values = [64, 128, 256, 512], default = 256 }
 VEC     = { values = [1, 2, 4, 8],        default = 4 }
 QUADS   = { values = [1, 2],              default = 2 }   # fours of nonzeros that a team has in flight
 PER     = { values = [8, 16, 32, 64],     default = 16 }  # nonzeros of a team, at least, where blocks share a row
-WIDE    = { values = [500000, 1000000, 2000000, 8000000, 32000000], default = 2000000 }  # nnz * N: fewer teams beyond
+AHEAD   = { values = [0, 1],              default = 0 }   # 1: nonzeros of the next round are read during this one
+WIDE    = { values = [250000, 500000, 1000000, 2000000, 8000000], default = 1000000 }  # nnz * N: fewer teams beyond
 ---*/
 #include "task.cuh"
 
@@ -182,16 +183,16 @@ __device__ __forceinline__ void rows_of_teams(const in_t* values, const int* ind
                                               int64_t ldy, int nnz, int max_row, const int (&ends)[5]) {
     constexpr int TEAMS = THREADS / LANES, WARPS = THREADS / 32;
     __shared__ float warp_sums[WARPS][LANES * VEC];
-    const int tiles = evo::cdiv(N, LANES * VEC), units_there = gridDim.x / tiles, tile = blockIdx.x / units_there;
+    const int tiles = evo::cdiv(N, LANES * VEC), units_there = tiles > 1 ? gridDim.x / tiles : gridDim.x;
+    const int tile = tiles > 1 ? blockIdx.x / units_there : 0;
     const int lane = threadIdx.x % 32, team = threadIdx.x / LANES;
     const int n = (tile * LANES + threadIdx.x % LANES) * VEC, left = N - n;
     const bool aligned = N % VEC == 0;  // rows of X and Y are N long
 
     const int piece = piece_of(TEAMS, nnz);
-    const bool shared = max_row / 2 >= piece;
-    const int longs = shared ? min(M, nnz / (2 * piece)) : 0;
-    const int long_units = shared ? int(3ll * nnz / (2 * piece)) : 0;  // not fewer than there are parts
-    int unit = blockIdx.x % units_there, row, teams = TEAMS;
+    int longs = 0, long_units = 0;  // units not fewer than there are parts
+    if (max_row / 2 >= piece) longs = min(M, nnz / (2 * piece)), long_units = int(3ll * nnz / (2 * piece));
+    int unit = blockIdx.x - tile * units_there, row, teams = TEAMS;
     Part own{-1, 0, 1};
     if (unit < long_units) {
         own = part_of(indptr, longs, piece, unit);
@@ -228,17 +229,28 @@ __device__ __forceinline__ void rows_of_teams(const in_t* values, const int* ind
     float sums[VEC] = {};
     if (left > 0) {
         const int step = 4 * teams;
-        int at = (begin & ~3) + 4 * (team % teams);
-        while (at < end) {
-            Quad quads[QUADS];
+        int at = (begin & ~3) + 4 * (team & (teams - 1));
+        const auto read = [&](Quad(&quads)[QUADS]) {
 #pragma unroll
             for (int q = 0; q < QUADS; ++q) {
                 quads[q].read(values, indices, at, end, nnz);
                 at = end - at > step ? at + step : end;
             }
+        };
+        Quad quads[QUADS], coming[QUADS];
+        read(quads);
+        for (bool more = quads[0].at < end; more;) {
+            more = at < end;
+            if (AHEAD) read(coming);  // before rows of X are waited for
 #pragma unroll
             for (int q = 0; q < QUADS; ++q) quads[q].mask(begin, end);
             add_products(sums, quads, x + n, ldx, left, aligned);
+            if (AHEAD) {
+#pragma unroll
+                for (int q = 0; q < QUADS; ++q) quads[q] = coming[q];
+            } else {
+                read(quads);
+            }
         }
     }
 
@@ -252,7 +264,7 @@ __device__ __forceinline__ void rows_of_teams(const in_t* values, const int* ind
 #pragma unroll
             for (int c = 0; c < VEC; ++c) warp_sums[warp][lane * VEC + c] = sums[c];
         __syncthreads();
-        if (warp % (lanes / 32)) return;
+        if (warp & (lanes / 32 - 1)) return;
         if (lane < LANES)
             for (int other = warp + 1; other < warp + lanes / 32; ++other)
 #pragma unroll
@@ -284,7 +296,7 @@ __device__ __forceinline__ void rows_of_teams(const in_t* values, const int* ind
             for (int c = 0; c < VEC; ++c) sums[c] += __shfl_xor_sync(0xffffffffu, sums[c], distance);
         if (lane == 0) arrived[int64_t(row) * tiles + tile] = 0;
     }
-    if (mine && left > 0 && team % teams == 0) store_y(sums, y, epilogue, m, n, left, ldy, aligned);
+    if (mine && left > 0 && (team & (teams - 1)) == 0) store_y(sums, y, epilogue, m, n, left, ldy, aligned);
 }
 
 #define TEAMS_OF(LANES)                                                                                            \

@@ -39,10 +39,10 @@ args   = ["W.values", "W.indices", "W.indptr", "W.row_order", "X", "Y", "bias", 
           "ldx", "ldy", "W.nnz"]
 
 [params]
-THREADS = { values = [256, 512, 1024],               default = 1024 }
-VEC     = { values = [1, 2, 4, 8],                   default = 4 }
-QUADS   = { values = [1, 2],                         default = 1 }       # fours of nonzeros that a team has in flight
-BLOCKS  = { values = [1, 2, 4],                      default = 1 }       # of one SM
+THREADS = { values = [256, 512, 1024],              default = 1024 }
+VEC     = { values = [2, 4, 8],                     default = 4 }
+FOURS   = { values = [1, 2],                        default = 2 }       # fours of nonzeros that a team has in flight
+BLOCKS  = { values = [1, 2, 4],                     default = 1 }       # of one SM
 STRIP   = { values = [32768, 65536, 131072, 204800], default = 204800 }  # bytes of X that a block may hold
 ---*/
 #include "task.cuh"
@@ -71,88 +71,50 @@ __device__ __forceinline__ void store_y(const float (&sums)[COUNT], out_t* y, co
 }
 // endregion
 
-// Four neighbouring nonzeros, read as whole vectors; those outside of begin .. end are none: column -1, value 0.
-// Reading is apart from telling which are none, so that all are on their way before the first is looked at.
-struct Quad {
-    int at, k[4];
-    float w[4];
-    __device__ __forceinline__ void read(const in_t* values, const int* indices, int first, int end, int nnz) {
-        at = first;
+// sums += COUNT nonzeros times VEC columns of X, whose rows are `stride` apart; column -1 is none.
+template <bool STRIP_OF_X, int COUNT>
+__device__ __forceinline__ void add_products(float (&sums)[VEC], const float (&w)[COUNT], const int (&k)[COUNT],
+                                             const in_t* x_columns, int stride, int left, bool aligned) {
+    float v[COUNT][VEC] = {};
 #pragma unroll
-        for (int u = 0; u < 4; ++u) k[u] = -1, w[u] = 0.0f;
-        if (at >= end) return;
-        if (nnz - at >= 4) {
-            evo::load_floats(w, values + at);
-            const evo::Vector<int, 4> columns = evo::load_readonly<4>(indices + at);
+    for (int u = 0; u < COUNT; ++u) {
+        if (COUNT == 1 && k[u] < 0) continue;
+        if constexpr (STRIP_OF_X) {  // filled up with zeros
+            constexpr int WIDTH = VEC * sizeof(in_t) <= 16 ? VEC : 16 / int(sizeof(in_t));
 #pragma unroll
-            for (int u = 0; u < 4; ++u) k[u] = columns.items[u];
-        } else {  // at the end of W
+            for (int c = 0; c < VEC; c += WIDTH) {
+                const evo::Vector<in_t, WIDTH> part = evo::load_vector<WIDTH>(x_columns + k[u] * stride + c);
 #pragma unroll
-            for (int u = 0; u < 3; ++u) {
-                if (u >= nnz - at) continue;
-                w[u] = evo::to_float(__ldg(values + at + u));
-                k[u] = __ldg(indices + at + u);
+                for (int i = 0; i < WIDTH; ++i) v[u][c + i] = evo::to_float(part.items[i]);
             }
+        } else if (aligned) {
+            evo::load_floats(v[u], x_columns + int64_t(k[u]) * stride);
+        } else {
+#pragma unroll
+            for (int c = 0; c < VEC; ++c)
+                if (c < left) v[u][c] = evo::to_float(__ldg(x_columns + int64_t(k[u]) * stride + c));
         }
     }
-    __device__ __forceinline__ void mask(int begin, int end) {
 #pragma unroll
-        for (int u = 0; u < 4; ++u)
-            if (u < begin - at || u >= end - at) k[u] = -1, w[u] = 0.0f;
-    }
-};
-
-// sums += the products of QUADS fours with VEC columns of X, whose rows are `stride` apart.
-template <bool STRIP_OF_X>
-__device__ __forceinline__ void add_products(float (&sums)[VEC], const Quad (&quads)[QUADS], const in_t* x_columns,
-                                             int stride, int left, bool aligned) {
-    float v[QUADS][4][VEC] = {};
+    for (int u = 0; u < COUNT; ++u)
 #pragma unroll
-    for (int q = 0; q < QUADS; ++q)
-#pragma unroll
-        for (int u = 0; u < 4; ++u) {
-            if (quads[q].k[u] < 0) continue;
-            const in_t* x = x_columns + (STRIP_OF_X ? quads[q].k[u] * stride : int64_t(quads[q].k[u]) * stride);
-            if (aligned) {
-                if constexpr (STRIP_OF_X) {
-                    constexpr int WIDTH = VEC * sizeof(in_t) <= 16 ? VEC : 16 / int(sizeof(in_t));
-#pragma unroll
-                    for (int c = 0; c < VEC; c += WIDTH) {
-                        const evo::Vector<in_t, WIDTH> part = evo::load_vector<WIDTH>(x + c);
-#pragma unroll
-                        for (int i = 0; i < WIDTH; ++i) v[q][u][c + i] = evo::to_float(part.items[i]);
-                    }
-                } else {
-                    evo::load_floats(v[q][u], x);
-                }
-            } else {
-#pragma unroll
-                for (int c = 0; c < VEC; ++c)
-                    if (c < left) v[q][u][c] = evo::to_float(x[c]);
-            }
-        }
-#pragma unroll
-    for (int q = 0; q < QUADS; ++q)
-#pragma unroll
-        for (int u = 0; u < 4; ++u)
-#pragma unroll
-            for (int c = 0; c < VEC; ++c) sums[c] = fmaf(quads[q].w[u], v[q][u][c], sums[c]);
+        for (int c = 0; c < VEC; ++c) sums[c] = fmaf(w[u], v[u][c], sums[c]);
 }
 
 // All rows of X, COLUMNS columns of it from n0 on, into shared memory; the copies are not awaited.
 template <int COLUMNS>
 __device__ __forceinline__ void copy_strip(in_t* strip, const in_t* x, int K, int N, int n0, int64_t ldx) {
-    constexpr int ITEMS = 16 / int(sizeof(in_t));
+    constexpr int ITEMS = 16 / int(sizeof(in_t)), ACROSS = COLUMNS / ITEMS > 0 ? COLUMNS / ITEMS : 1;
     if (COLUMNS % ITEMS == 0 && N % ITEMS == 0) {
-        constexpr int ACROSS = COLUMNS / ITEMS > 0 ? COLUMNS / ITEMS : 1;
         for (int i = threadIdx.x; i < K * ACROSS; i += THREADS) {
             const int k = i / ACROSS, c = i % ACROSS * ITEMS;
-            if (n0 + c < N) evo::cp_async16(strip + k * COLUMNS + c, x + k * ldx + n0 + c);
+            const bool inside = n0 + c < N;
+            evo::cp_async16_zfill(strip + k * COLUMNS + c, inside ? x + k * ldx + n0 + c : x, inside ? 16 : 0);
         }
     } else {
         for (int i = threadIdx.x; i < K * COLUMNS; i += THREADS) {
             const int k = i / COLUMNS, c = i % COLUMNS;
-            if (n0 + c < N) strip[k * COLUMNS + c] = __ldg(x + k * ldx + n0 + c);
+            strip[i] = n0 + c < N ? __ldg(x + k * ldx + n0 + c) : evo::from_float<in_t>(0.0f);
         }
     }
     evo::cp_async_commit();
@@ -167,12 +129,13 @@ struct Row {
     }
 };
 
-// Largest power of two that is not above `value`, which is 1 at least.
-__device__ __forceinline__ int power_below(int value) { return 1 << (31 - __clz(value)); }
+// Largest power of two that is not above `value`, which is 1 at least; of a power of two, its logarithm.
+__device__ __forceinline__ int log_of(int value) { return 31 - __clz(value); }
+__device__ __forceinline__ int power_below(int value) { return 1 << log_of(value); }
 
 // Teams of LANES lanes, VEC columns to each. A row has as many teams as there are for all rows, as its nonzeros are
 // enough for; a warp's share of them at least, so that rows of unequal length even out. Rows are dealt to and fro,
-// longest first, and what the next step needs of W is read during the one before.
+// longest first. Nonzeros are read in aligned fours, those before and after them one by one.
 template <int LANES, bool STRIP_OF_X>
 __device__ __forceinline__ void rows_of_teams(const in_t* values, const int* indices, const int* indptr,
                                               const int* row_order, const in_t* x, out_t* y,
@@ -180,53 +143,67 @@ __device__ __forceinline__ void rows_of_teams(const in_t* values, const int* ind
                                               int64_t ldy, int nnz) {
     constexpr int TEAMS = THREADS / LANES, WARPS = THREADS / 32, COLUMNS = LANES * VEC;
     __shared__ float warp_sums[WARPS][COLUMNS];
-    const int strips = evo::cdiv(N, COLUMNS), blocks = gridDim.x / strips;
-    const int n0 = blockIdx.x % strips * COLUMNS, block = blockIdx.x / strips;
+    const int strips = evo::cdiv(N, COLUMNS), blocks = gridDim.x / strips, block = blockIdx.x / strips;
+    const int n0 = (blockIdx.x - block * strips) * COLUMNS;
     const int c0 = threadIdx.x % LANES * VEC, left = N - n0 - c0;
     const bool aligned = N % VEC == 0;  // rows of X and Y are N long
     in_t* strip = reinterpret_cast<in_t*>(shared_bytes);
     if constexpr (STRIP_OF_X) copy_strip<COLUMNS>(strip, x, K, N, n0, ldx);
 
-    const int mean = max(nnz / M, 1), there = max(int(int64_t(blocks) * TEAMS / M), 1);
+    const int mean = max(nnz / M, 1), there = max(blocks * TEAMS / M, 1);
     int teams = max(power_below(there), min(32 / LANES, power_below(max(mean / 4, 1))));
     teams = min(min(teams, power_below(max(mean / 2, 1))), TEAMS);
     const int lanes = teams * LANES, wide = max(lanes, 32);  // to a row; that go on together
-    const int units = THREADS / wide * blocks, together = wide / lanes, turns = evo::cdiv(M, units * together);
-    const int own = threadIdx.x / wide * blocks + block, sub = threadIdx.x % wide / lanes;
+    const int units = (THREADS >> log_of(wide)) * blocks, together = wide >> log_of(lanes);
+    const int turns = evo::cdiv(M, units * together), own = (threadIdx.x >> log_of(wide)) * blocks + block;
+    const int sub = (threadIdx.x & (wide - 1)) >> log_of(lanes), team = threadIdx.x / LANES & (teams - 1);
     const auto row_of = [&](int turn) {
         const int unit = turn % 2 ? units - 1 - own : own;
         return Row(indptr, row_order, left > 0 && turn < turns ? (turn * units + unit) * together + sub : M, M);
     };
-    const int first = 4 * (threadIdx.x / LANES % teams), step = 4 * teams;
-    const auto after = [&](const Row& row, int at) { return row.end - at > step ? at + step : row.end; };
-    const auto read = [&](Quad(&quads)[QUADS], const Row& row, int at) {
-#pragma unroll
-        for (int q = 0; q < QUADS; ++q) {
-            quads[q].read(values, indices, at, row.end, nnz);
-            at = after(row, at);
-        }
-    };
+    const in_t* x_columns = STRIP_OF_X ? strip + c0 : x + n0 + c0;
+    const int stride = STRIP_OF_X ? COLUMNS : int(ldx);
 
-    Row row = row_of(0), next = row_of(1);
-    int at = (row.begin & ~3) + first;
-    Quad quads[QUADS], coming[QUADS];
-    read(quads, row, at);
+    Row row = row_of(0);
     evo::cp_async_wait<0>();
     __syncthreads();
     for (int turn = 0; turn < turns; ++turn) {
-        const Row later = row_of(turn + 2);
-        float sums[VEC] = {};
-        for (bool more = true; more;) {
-            for (int q = 0; q < QUADS; ++q) at = after(row, at);
-            more = __any_sync(0xffffffffu, at < row.end);
-            if (!more) at = (next.begin & ~3) + first;
-            read(coming, more ? row : next, at);
+        const Row next = row_of(turn + 1);
+        const int before = min(-row.begin & 3, row.end - row.begin);  // nonzeros in front of the first aligned four
+        const int first = row.begin + before, fours = (row.end - first) / 4;
+        const int odd = row.end - row.begin - 4 * fours;  // that are in no four
+        const auto place = [&](int number) { return row.begin + number + (number < before ? 0 : 4 * fours); };
+        float sums[VEC] = {}, odd_w[1] = {};
+        int odd_k[1] = {-1};
+        if (team < odd) odd_k[0] = __ldg(indices + place(team)), odd_w[0] = evo::to_float(__ldg(values + place(team)));
+        int four = team;
+        for (; four + (FOURS - 1) * teams < fours; four += FOURS * teams) {
+            evo::Vector<int, 4> k[FOURS];
+            float w[FOURS][4];
+            int known = 0;
 #pragma unroll
-            for (int q = 0; q < QUADS; ++q) quads[q].mask(row.begin, row.end);
-            add_products<STRIP_OF_X>(sums, quads, STRIP_OF_X ? strip + c0 : x + n0 + c0,
-                                     STRIP_OF_X ? COLUMNS : int(ldx), left, aligned);
+            for (int f = 0; f < FOURS; ++f) {
+                k[f] = evo::load_readonly<4>(indices + first + 4 * (four + f * teams));
+                evo::load_floats(w[f], values + first + 4 * (four + f * teams));
+                known |= k[f].items[0];
+            }
+            if (known < 0) break;  // never: but no row of X is read before all these reads are on their way
 #pragma unroll
-            for (int q = 0; q < QUADS; ++q) quads[q] = coming[q];
+            for (int f = 0; f < FOURS; ++f)
+                add_products<STRIP_OF_X, 4>(sums, w[f], k[f].items, x_columns, stride, left, aligned);
+        }
+        for (; four < fours; four += teams) {
+            const evo::Vector<int, 4> k = evo::load_readonly<4>(indices + first + 4 * four);
+            float w[4];
+            evo::load_floats(w, values + first + 4 * four);
+            add_products<STRIP_OF_X, 4>(sums, w, k.items, x_columns, stride, left, aligned);
+        }
+        for (int number = team; number < odd; number += teams) {
+            if (number != team) {
+                odd_k[0] = __ldg(indices + place(number));
+                odd_w[0] = evo::to_float(__ldg(values + place(number)));
+            }
+            add_products<STRIP_OF_X, 1>(sums, odd_w, odd_k, x_columns, stride, left, aligned);
         }
 
         for (int distance = LANES; distance < 32 && distance < lanes; distance *= 2)
@@ -238,16 +215,15 @@ __device__ __forceinline__ void rows_of_teams(const in_t* values, const int* ind
 #pragma unroll
                 for (int c = 0; c < VEC; ++c) warp_sums[warp][lane * VEC + c] = sums[c];
             __syncthreads();
-            if (warp % (lanes / 32) == 0 && lane < LANES)
+            if ((warp & (lanes / 32 - 1)) == 0 && lane < LANES)
                 for (int other = warp + 1; other < warp + lanes / 32; ++other)
 #pragma unroll
                     for (int c = 0; c < VEC; ++c) sums[c] += warp_sums[other][lane * VEC + c];
             __syncthreads();
         }
-        if (row.m >= 0 && threadIdx.x % lanes < LANES)
+        if (row.m >= 0 && (threadIdx.x & (lanes - 1)) < LANES)
             store_y(sums, y, epilogue, row.m, n0 + c0, left, ldy, aligned);
         row = next;
-        next = later;
     }
 }
 

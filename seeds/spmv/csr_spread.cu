@@ -23,7 +23,7 @@ args   = ["W.values", "W.indices", "W.indptr", "W.row_order", "X", "Y", "partial
 
 [params]
 THREADS = { values = [64, 128, 256, 512],              default = 256 }
-QUADS   = { values = [1, 2, 4],                        default = 2 }       # fours of nonzeros that a lane has in flight
+QUADS   = { values = [1, 2, 4],                        default = 4 }       # fours of nonzeros that a lane has in flight
 PER     = { values = [8, 16, 32, 64],                  default = 16 }      # nonzeros of a lane where blocks share a row
 WIDE    = { values = [50000, 150000, 500000, 2000000], default = 150000 }  # nonzeros: fewer lanes to a row beyond
 ---*/
@@ -112,9 +112,8 @@ spmv(const in_t* values, const int* indices, const int* indptr, const int* row_o
     const int ends[5] = {wide ? rows1024 : rows256, wide ? rows256 : rows64, wide ? rows64 : rows16,
                          wide ? rows16 : rows4, M};
     const int piece = piece_of(nnz), lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const bool shared = max_row / 2 >= piece;
-    const int longs = shared ? min(M, nnz / (2 * piece)) : 0;
-    const int long_units = shared ? int(3ll * nnz / (2 * piece)) : 0;  // not fewer than there are parts
+    int longs = 0, long_units = 0;  // units not fewer than there are parts
+    if (max_row / 2 >= piece) longs = min(M, nnz / (2 * piece)), long_units = int(3ll * nnz / (2 * piece));
     int unit = blockIdx.x, row = M, lanes = THREADS;
     Part own{-1, 0, 1};
     if (unit < long_units) {
@@ -150,7 +149,7 @@ spmv(const in_t* values, const int* indices, const int* indptr, const int* row_o
     }
     float sum = 0.0f;
     const int step = 4 * lanes;
-    int at = (begin & ~3) + 4 * (threadIdx.x % lanes);
+    int at = (begin & ~3) + 4 * (threadIdx.x & (lanes - 1));
     while (at < end) {
         Quad quads[QUADS];
         float v[QUADS][4] = {};
@@ -177,7 +176,7 @@ spmv(const in_t* values, const int* indices, const int* indptr, const int* row_o
     if (lanes > 32) {  // the same for the whole block
         if (lane == 0) warp_sums[warp] = sum;
         __syncthreads();
-        if (warp % (lanes / 32)) return;
+        if (warp & (lanes / 32 - 1)) return;
         for (int other = warp + 1; other < warp + lanes / 32; ++other) sum += warp_sums[other];
     }
     if (own.parts > 1) {  // one warp is left
@@ -198,5 +197,5 @@ spmv(const in_t* values, const int* indices, const int* indptr, const int* row_o
         for (int distance = 16; distance > 0; distance /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, distance);
         if (lane == 0) arrived[row] = 0;
     }
-    if (mine && threadIdx.x % lanes == 0) y[m] = evo::Epilogue{bias, residual, scale}(sum, m, m);
+    if (mine && (threadIdx.x & (lanes - 1)) == 0) y[m] = evo::Epilogue{bias, residual, scale}(sum, m, m);
 }
