@@ -41,13 +41,13 @@ def find(archive: Archive, experiment: Experiment, device: str, gpu: str) -> Run
 
 
 def named(archive: Archive, ref: str, experiment: Experiment) -> RunRecord:
-    """The run of an experiment that a reference names, as readers of the archive take it: an id, its beginning, a name.
+    """The run of an experiment that a reference names: by its id, by what that begins with, the latest by its name.
 
     Raises:
         RefError: nothing of that name; the nearest is suggested.
         ResumeError: it names a candidate, or a run of another experiment.
     """
-    found = resolve(archive, ref)
+    found = resolve(archive, ref, latest=True)
     if found.n is not None:
         raise ResumeError(f'"{ref}" names a candidate', f"name its run: {found.run.id}")
     if found.run.name != experiment.name:

@@ -30,7 +30,7 @@ def inject(run_id: str, kernel: Path, why: str, archive: Path | None) -> None:
     if not kernel.is_file():
         raise EvoError(f"{kernel} is no file", "give the path of a kernel file (docs/kernel-file.md)")
     with writable_archive(archive, must_exist=True) as opened:
-        run = resolve(opened, run_id).run
+        run = resolve(opened, run_id, latest=True).run
         task = Experiment.from_dict(run.experiment, where=f"experiment of run {run.id}").checked_task
         queue(opened, run.id, task, load_kernel(kernel), kernel.name, why)
     if run.status == "running":

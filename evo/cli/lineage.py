@@ -24,7 +24,7 @@ _FORMATS = ("--dot", "--mermaid", "--json")
 @archive_option
 @click.option("--diff/--no-diff", "with_diff", default=True, show_default=True, help="Show what changed in the source.")
 @click.option("--tree", is_flag=True, help="Show the whole tree of the run, or a candidate's relatives.")
-@click.option("--against", metavar="REF", help="Show how the candidate differs from another one, of any run.")
+@click.option("--against", metavar="REF", help="Show how it differs from a candidate of any run; a number: of its own.")
 @click.option("--blame", is_flag=True, help="Show which ancestor introduced each line, and what it gained.")
 @click.option("--stats", is_flag=True, help="Show what each operator and each model contributed.")
 @click.option("--dot", "as_dot", is_flag=True, help="Print all ancestors (with --tree: the tree) for Graphviz.")
@@ -44,8 +44,9 @@ def lineage(
 ) -> None:
     """Show the path from a seed to the kernel that REF names.
 
-    Every step says its operator, the reason, what changed, and the times. REF is `best`, a candidate `42` of the latest
-    run, `nm24-7f3a/42`, a run `nm24-7f3a`, an experiment's name or file (their best).
+    Every step says its operator, the reason, what changed, and the times. REF is a run `nm24-7f3a` (its best) or a
+    candidate `nm24-7f3a/42`; without a run's id it means the latest run that has a valid candidate: `best`, `42`, the
+    name or file of an experiment. Later runs that are passed over are told.
     """
     chosen = [name for name, given in zip(_VIEWS, (tree, blame, stats, against), strict=True) if given]
     formats = [name for name, given in zip(_FORMATS, (as_dot, as_mermaid, as_json), strict=True) if given]
@@ -156,7 +157,8 @@ def _against(archive: Archive, ref: str, other: str, as_json: bool) -> None:
     from evo.cli import genealogy
     from evo.lineage.genealogy import node_difference
 
-    (_, new), (_, old) = genealogy.node_named(archive, ref), genealogy.node_named(archive, other)
+    lineage, new = genealogy.node_named(archive, ref)
+    _, old = genealogy.node_named(archive, f"{lineage.run.id}/{other}" if other.isdecimal() else other)
     change = node_difference(old, new)
     if as_json:
         click.echo(json.dumps(genealogy.diff_json(old, new, change), indent=2))

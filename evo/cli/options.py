@@ -60,16 +60,16 @@ def open_for_reading(path: Path | None, ref: str | None = None) -> Archive:
 
 
 def named(archive: Archive, ref: str) -> Found:
-    """What a REF names; says on stderr which later runs a bare `best` passed over.
+    """What a REF names; says on stderr which later runs a REF without an id passed over.
 
     Raises:
         RefError: as `evo.lineage.resolve`.
     """
-    from evo.lineage import resolve
+    from evo.lineage import Lineage, resolve
 
     found = resolve(archive, ref)
     for run_id in found.passed_over:
-        click.echo(f"evo: run {run_id} has no valid candidate; passed over", err=True)
+        click.echo(f"evo: {Lineage(archive, run_id).lack()}; passed over", err=True)
     return found
 
 

@@ -76,9 +76,9 @@ def plot(
 ) -> None:
     """Plot the runs that REFs name, one column wide.
 
-    Writes PNG, PDF and SVG, and the numbers beside them as CSV. REF is `best`, a run (`nm24-7f3a`), the name or file of
-    an experiment (its latest run), or a candidate of the run. `--kind all` draws every kind that there are
-    numbers for and says why the others are left out.
+    Writes PNG, PDF and SVG, and the numbers beside them as CSV. REF is as for `evo lineage`: a run
+    (`nm24-7f3a`), or `best`, the name or file of an experiment (the latest run that has a valid candidate).
+    `--kind all` draws every kind that there are numbers for and says why the others are left out.
     """
     import json
 

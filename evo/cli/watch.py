@@ -23,7 +23,8 @@ from evo.cli.options import archive_option, open_for_reading, plain
 def watch(ref: str, archive: Path | None, interval: float, once: bool, port: int | None) -> None:
     """Watch the run that REF names while another process works on it.
 
-    Ends when the run ends, or with Ctrl-C; the run goes on. REF is as for `evo lineage`; without one the latest run.
+    Ends when the run ends, or with Ctrl-C; the run goes on. REF is as for `evo lineage`, but without a run's id it
+    means the latest run, whatever came of it.
     """
     from rich.console import Console
 
@@ -31,7 +32,7 @@ def watch(ref: str, archive: Path | None, interval: float, once: bool, port: int
     from evo.watching import Server, follow, lines
 
     with open_for_reading(archive, ref) as opened:
-        run = opened.runs()[0] if ref == "best" and opened.runs() else resolve(opened, ref).run
+        run = resolve(opened, ref, latest=True).run
         Lineage(opened, run)
         console = Console(highlight=False)
         if port is not None and not once:

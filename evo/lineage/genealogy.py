@@ -239,8 +239,13 @@ class Lineage:
         if best is None:
             last = facts.last(self.archive, self.run.id)
             hint = "name another run" if last is None else f"name one by its number: {self.run.id}/{last}"
-            raise RefError(f"run {self.run.id} has no valid candidate", hint)
+            raise RefError(self.lack(), hint)
         return best
+
+    def lack(self) -> str:
+        """What a run without an answer lacks, in words."""
+        valid = next(facts.fastest(self.archive, self.run.id, confirmed=False, limit=1), None)
+        return f"run {self.run.id} has no {'valid' if valid is None else 'confirmed'} candidate"
 
     def parents(self, n: int) -> tuple[Node, ...]:
         """Parents of a candidate, in the order the operator had them; none for a seed."""

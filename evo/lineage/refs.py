@@ -17,7 +17,7 @@ from evo.lineage.genealogy import Lineage
 class Found:
     """What a REF names: a run, and a candidate of it (None where the REF names the run as a whole).
 
-    `passed_over`: ids of later runs that a bare `best` did not take, since they have no valid candidate.
+    `passed_over`: ids of later runs that a REF without an id did not take, since they have no answer.
     """
 
     run: RunRecord
@@ -25,14 +25,15 @@ class Found:
     passed_over: tuple[str, ...] = ()
 
 
-def resolve(archive: Archive, ref: str) -> Found:
+def resolve(archive: Archive, ref: str, *, latest: bool = False) -> Found:
     """Find what a REF names.
 
     Args:
         archive: where to look.
-        ref: `best` (of the latest run with a valid candidate), `42` (of the latest run), `nm24-7f3a/42`,
-            `nm24-7f3a/best`, `nm24-7f3a` (a run), `nm24` or `experiments/nm24.toml` (its
-            latest run).
+        ref: `nm24-7f3a` (a run), `nm24-7f3a/42`, `nm24-7f3a/best`; without an id the latest run that has an answer (a
+            valid candidate): `best`, `42`, and of one experiment `nm24` or `experiments/nm24.toml`.
+        latest: the latest run then, whatever came of it, and `best` is no candidate: for who watches a run or goes on
+            with it.
 
     Raises:
         RefError: nothing of that name; the message suggests the nearest, or lists what there is.
@@ -42,25 +43,25 @@ def resolve(archive: Archive, ref: str) -> Found:
         raise RefError(f"archive {archive.path} holds no run", "run an experiment first")
     if not ref.strip("/ "):
         raise RefError("an empty name names no run", "write best, a run, or run/candidate")
-    if ref == "best":
-        return _best(archive, runs)
     if ref.endswith(".toml"):
-        return Found(_run_named(runs, _name_in(Path(ref))), None)
-    run_part, slash, candidate = ref.rpartition("/")
-    if not slash:
-        run_part, candidate = ("", ref) if ref.isdecimal() else (ref, "")
-    run = _run_named(runs, run_part) if run_part or slash else runs[0]
-    if not candidate:
-        return Found(run, None)
-    return Found(run, _candidate_named(archive, run, candidate))
+        run_part, candidate = _name_in(Path(ref)), ""
+    elif "/" in ref:
+        run_part, _, candidate = ref.rpartition("/")
+    else:
+        run_part, candidate = ("", ref) if ref.isdecimal() or ref == "best" else (ref, "")
+    named = _runs_named(runs, run_part) if run_part or "/" in ref else runs
+    run, passed_over = (named[0], ()) if latest else _answered(archive, named)
+    if not candidate or (latest and candidate == "best"):
+        return Found(run, None, passed_over)
+    return Found(run, _candidate_named(archive, run, candidate), passed_over)
 
 
-def _best(archive: Archive, runs: list[RunRecord]) -> Found:
-    """The answer of the latest run that has one."""
+def _answered(archive: Archive, runs: list[RunRecord]) -> tuple[RunRecord, tuple[str, ...]]:
+    """The first of these runs that has an answer, and those before it; just the first where none has."""
     for index, run in enumerate(runs):
-        if (best := Lineage(archive, run).best()) is not None:
-            return Found(run, best.n, tuple(passed.id for passed in runs[:index]))
-    return Found(runs[0], Lineage(archive, runs[0]).answer().n)
+        if len(runs) == 1 or Lineage(archive, run).best() is not None:
+            return run, tuple(passed.id for passed in runs[:index])
+    return runs[0], ()
 
 
 def _name_in(path: Path) -> str:
@@ -73,15 +74,15 @@ def _name_in(path: Path) -> str:
         raise RefError(f"{path} is not TOML ({error})", "name an experiment file, a run or a candidate") from error
 
 
-def _run_named(runs: list[RunRecord], name: str) -> RunRecord:
-    """The run of that id, else the latest of that name, else the latest whose id begins so."""
+def _runs_named(runs: list[RunRecord], name: str) -> list[RunRecord]:
+    """The run of that id, else those of that name, else those whose id begins so; the latest first."""
     for matches in (
         [run for run in runs if run.id == name],
         [run for run in runs if run.name == name],
         [run for run in runs if run.id.startswith(name) and name],
     ):
         if matches:
-            return matches[0]
+            return matches
     ids = [run.id for run in runs]
     names = list(dict.fromkeys([*ids, *(run.name for run in runs), "best"]))
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)

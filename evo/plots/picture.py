@@ -28,6 +28,8 @@ FORMATS = ("png", "pdf", "svg")
 BLUE, VERMILION, GREY, GREEN, PURPLE, ORANGE, SKY, YELLOW = (
     "#0072B2", "#D55E00", "#5f5f5f", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442",
 )  # fmt: skip
+PALE = "#b4b4b4"
+"""For what is there without being named."""
 COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (6, 2, 1, 2)), (0, (3, 1, 1, 1)), (0, (8, 2)), ":")

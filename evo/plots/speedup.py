@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from evo.plots.picture import BLUE, FLOOR, GREY, VERMILION, Table, axes_of, decimal, factor, legend_below
+from evo.plots.picture import BLUE, FLOOR, GREY, PALE, VERMILION, Table, axes_of, decimal, factor, legend_below
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _TALLEST = 24.0  # the axis shows speedups down to this factor below the best; slower seeds are named with theirs
 _MARGIN = 0.025  # of the generations, left and right: room for a whole marker
+_LINES = 17  # of 6 pt text that fit beside the axes
+_NAMED = 10  # of more seeds than there is room for, so many are named, the fastest
 _NARROW = 8.0  # an axis over fewer octaves than three gets ticks between the powers of two
 
 
@@ -77,6 +79,10 @@ class History:
         _draw_seeds(axes, self)
         _draw_generations(axes, self.generations)
         _draw_marks(axes, self)
+        if all(g.best is None for g in self.generations):
+            judged = sum(g.judged for g in self.generations)
+            text = f"no valid candidate among {judged}" if judged else "no candidate judged"
+            axes.text(0.5, 0.45, text, transform=axes.transAxes, ha="center", va="center")
         legend_below(figure, axes, columns=4)
 
     def table(self) -> Table:
@@ -134,20 +140,25 @@ def _draw_generations(axes: Axes, generations: Sequence[Generation]) -> None:
 
 
 def _draw_seeds(axes: Axes, history: History) -> None:
-    """One thin line per seed, named at the right end; names are moved apart where lines are close."""
+    """One thin line per seed, named at the right end; names are moved apart where lines are close.
+
+    Of many seeds the fastest are named, and the lines of the others are paler.
+    """
     if not history.seeds:
         return
     top, bottom = _limits(history)
     ordered = sorted(history.seeds, key=lambda seed: (seed.speedup, seed.label))
-    for index, seed in enumerate(ordered):
-        label = "seeds" if index == 0 else None
-        axes.axhline(seed.speedup, color=GREY, linewidth=0.55, linestyle=(0, (1, 1.6)), label=label)
-    step = np.log2(top / bottom) / 17  # one 6 pt line of text at this height
-    wanted = [float(np.log2(max(seed.speedup, bottom))) for seed in ordered]
-    heights = _apart(wanted, step)
-    for index, height in enumerate(heights):  # none below the axis
-        heights[index] = max(height, heights[index - 1] + step if index else wanted[0])
-    for seed, height in zip(ordered, heights, strict=True):
+    named = ordered if len(ordered) <= _LINES - 2 else ordered[-_NAMED:]
+    others = ordered[: -len(named)]
+    for seeds, colour, what in ((others, PALE, "other seeds"), (named, GREY, "fastest seeds" if others else "seeds")):
+        for index, seed in enumerate(seeds):
+            label = what if index == 0 else None
+            axes.axhline(seed.speedup, color=colour, linewidth=0.55, linestyle=(0, (1, 1.6)), label=label)
+    step = np.log2(top / bottom) / _LINES
+    heights = _apart([float(np.log2(max(seed.speedup, bottom))) for seed in named], step)
+    for index, (seed, wanted) in enumerate(zip(named, heights, strict=True)):
+        lowest, highest = np.log2(bottom) + index * step, np.log2(top) - (len(named) - 1 - index) * step
+        height = min(max(wanted, lowest), highest)  # beside the axis, with those below and above it
         axes.annotate(
             seed.label if seed.speedup >= bottom else f"{seed.label} {factor(seed.speedup, 0)}",
             xy=(1.0, max(seed.speedup, bottom)),
@@ -158,7 +169,14 @@ def _draw_seeds(axes: Axes, history: History) -> None:
             color=GREY,
             va="center",
             annotation_clip=False,
-            arrowprops={"arrowstyle": "-", "linewidth": 0.4, "color": GREY, "shrinkA": 0, "shrinkB": 0},
+            arrowprops={
+                "arrowstyle": "-",
+                "linewidth": 0.4,
+                "color": GREY,
+                "shrinkA": 0,
+                "shrinkB": 0,
+                "relpos": (0.0, 0.5),
+            },
         )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from evo.archive import Archive, RunRecord, columns, facts
 from evo.archive.calls import spendings
 from evo.errors import EvoError
+from evo.report.missing import untimed, without_numbers
 
 
 def best_so_far(archive: Archive, run: RunRecord, over: str) -> tuple[tuple[float, float], ...]:
@@ -23,7 +24,7 @@ def best_so_far(archive: Archive, run: RunRecord, over: str) -> tuple[tuple[floa
     """
     baseline = facts.baseline_us(archive, run.id)
     if baseline is None:
-        raise EvoError(f"run {run.id} ended before its baseline was timed", "resume it: evo run ... --resume")
+        raise untimed(run)
     points: list[tuple[float, float]] = []
     x, best = 0.0, None
     for now, time_us in _seconds(archive, run) if over == "seconds" else _counted(archive, run, over):
@@ -32,7 +33,7 @@ def best_so_far(archive: Archive, run: RunRecord, over: str) -> tuple[tuple[floa
             best = baseline / time_us
             points = [*points[:-1], (x, best)] if points and points[-1][0] == x else [*points, (x, best)]
     if best is None:
-        raise EvoError(f"run {run.id} has no valid candidate", "nothing to plot yet; its report says what failed")
+        raise without_numbers(archive, run)
     return tuple(points) if points[-1][0] == x else (*points, (x, best))
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from evo import merit
 from evo.archive import Archive, RunRecord, columns, facts
-from evo.errors import EvoError
 from evo.plots import History, SeedLine, summarise
+from evo.report.missing import untimed
 from evo.seed_reasons import seed_name
 
 
@@ -22,7 +22,7 @@ def history_of(archive: Archive, run: RunRecord) -> History:
     named = next(facts.baselines(archive, run.id), None)
     baseline_us = facts.baseline_us(archive, run.id)
     if named is None or baseline_us is None:
-        raise EvoError(f"run {run.id} ended before its baseline was timed", "resume it: evo run ... --resume")
+        raise untimed(run)
     points = (
         (generation, baseline_us / time_us if time_us is not None else None)
         for generation, kind, time_us in columns.steps(archive, run.id, "generation", "kind", "time_us")

@@ -25,6 +25,7 @@ from evo.plots.shapes import Bar, ShapeBars, Sweep
 from evo.progress import shape_text
 from evo.report.best_so_far import best_so_far
 from evo.report.history import history_of, title_of
+from evo.report.missing import untimed, without_numbers
 from fitness import gpu as gpus
 from fitness.outcome import Gate, Timing
 
@@ -56,7 +57,7 @@ def roofline(archive: Archive, runs: Sequence[RunRecord]) -> Roofline:
     best = _answer(archive, run)
     roles = {row["n"]: "seed" for row in facts.seeds(archive, run.id)} | {best: "best"}
     rates = np.fromiter(columns.rates(archive, run.id), RATES)
-    _needed(len(rates), run)
+    _needed(len(rates), archive, run)
     shapes = tuple(_short_shape(run, timing.shape) for timing in _timings(archive, run, best))
     baselines = tuple(
         RooflinePoint(_short_shape(run, t.shape), t.tflops * 1e3 / t.gb_per_s, t.tflops)
@@ -76,12 +77,12 @@ def pareto(archive: Archive, runs: Sequence[RunRecord]) -> Pareto:
     if len(shapes) == 1:
         known = columns.steps(archive, run.id, "n", "registers", "time_us")
         points = np.fromiter((row for row in known if None not in row), PAIRS)
-        _needed(len(points), run)
+        _needed(len(points), archive, run)
         return Pareto(
             title_of(run), "registers per thread", f"time (us, {run.clock})", points, best=_answer(archive, run)
         )
     points = np.fromiter(columns.pairs(archive, run.id, x, y), PAIRS)
-    _needed(len(points), run)
+    _needed(len(points), archive, run)
     baseline = next(facts.baselines(archive, run.id), None)
     labels = [f"time at {_short_shape(run, shapes[i])} (us, {run.clock})" for i in (x, y)]
     mark = (baseline[1][x].time_us, baseline[1][y].time_us) if baseline else None
@@ -98,7 +99,7 @@ def validity(archive: Archive, runs: Sequence[RunRecord]) -> Validity:
         ending = _ending(*verdict)
         if ending is not None:
             here[ending] = here.get(ending, 0) + 1
-    _needed(counts, run)
+    _needed(counts, archive, run)
     gates = [gate.name.lower().replace("_", " ") for gate in Gate]
     order = [_DISTINCT, _DUPLICATE, "refused", *(f"failed: {gate}" for gate in gates)]
     there = [ending for ending in order if any(ending in row for row in counts.values())]
@@ -122,7 +123,7 @@ def credit(archive: Archive, runs: Sequence[RunRecord]) -> Credit:
         if best is not None and time_us < best:
             mine.append((n, (mine[-1][1] if mine else 1.0) * best / time_us))
         best = time_us if best is None else min(best, time_us)
-    _needed(factors, run)
+    _needed(factors, archive, run)
     return Credit(
         title_of(run), run.clock, last, tuple((name, tuple(steps)) for name, steps in sorted(factors.items()))
     )
@@ -184,7 +185,7 @@ def phylogeny(archive: Archive, runs: Sequence[RunRecord]) -> Phylogeny:
         ),
         TWIGS,
     )
-    _needed(len(twigs), run)
+    _needed(len(twigs), archive, run)
     best = lineage.best()
     path = tuple(facts.line(archive, run.id, best.n, all_parents=False)) if best is not None else ()
     return Phylogeny(title_of(run), run.clock, twigs, tuple(operators), path)
@@ -289,12 +290,15 @@ def _subjects(archive: Archive, run: RunRecord) -> list[tuple[str, tuple[Timing,
 def _baselines(archive: Archive, run: RunRecord) -> list[tuple[str, tuple[Timing, ...]]]:
     found = list(facts.baselines(archive, run.id))
     if not found:
-        raise EvoError(f"run {run.id} ended before its baseline was timed", "resume it: evo run ... --resume")
+        raise untimed(run)
     return found
 
 
 def _answer(archive: Archive, run: RunRecord) -> int:
-    return Lineage(archive, run).answer().n
+    best = Lineage(archive, run).best()
+    if best is None:
+        raise without_numbers(archive, run)
+    return best.n
 
 
 def _best_seed(archive: Archive, run: RunRecord) -> int | None:
@@ -333,6 +337,6 @@ def _only(runs: Sequence[RunRecord]) -> RunRecord:
     return runs[0]
 
 
-def _needed(found: object, run: RunRecord) -> None:
+def _needed(found: object, archive: Archive, run: RunRecord) -> None:
     if not found:
-        raise EvoError(f"run {run.id} has nothing to plot yet", "let it run on; evo watch shows how it stands")
+        raise without_numbers(archive, run)

@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from evo.archive import Archive
 from evo.cli.group import cli
 from evo.cli.plot import KINDS
+from fitness.outcome import CompileFailed, Gate
+from mutations.operator import Candidate, Plan
 from tests.evo import archives
 
 
@@ -76,6 +79,32 @@ def test_several_runs(run_id: str) -> None:
     assert other in table
     code, _, err = evo("plot", run_id, other, "--kind", "roofline")
     assert (code, err.count("\n")) == (1, 1)
+
+
+def test_a_run_without_a_valid_candidate_says_what_is_there(run_id: str) -> None:
+    with Archive.open("runs/archive.db") as archive:
+        run = archives.empty(archive)
+        archive.add_baseline(run.id, "gemm/dense", archives.timings(16.0, 32.0))
+        for n in range(3):
+            archive.add_entries(run.id, [Candidate(Plan(n, 0, 0, "seed"), archives.kernel(f"bad {n}"), "seed a/b: c")])
+            archive.add_outcome(run.id, n, CompileFailed(Gate.COMPILE))
+        archive.set_status(run.id, "failed")
+        unborn = archives.empty(archive)
+        archive.set_status(unborn.id, "failed")
+    assert evo("plot", "nm24", "--json")[2] == "".join(
+        f"evo: run {passed.id} has no valid candidate; passed over\n" for passed in (unborn, run)
+    )
+    code, out, err = evo("plot", run.id, "--kind", "all", "--format", "svg")
+    assert code == 0
+    assert {Path(line).stem for line in out.split()} == {"speedup", "validity", "phylogeny"}
+    says = f"run {run.id} has no valid candidate (3 judged, 0 valid, 0 refused); evo plot {run.id} --kind validity"
+    for kind in ("evaluations", "seconds", "roofline", "pareto", "credit", "shapes", "sweep"):
+        assert f"evo: no {kind} plot: {says} shows what became of them\n" in err
+    code, _, err = evo("plot", unborn.id)
+    again = f"resume it: evo run nm24 --resume {unborn.id}"
+    assert (code, err) == (1, f"evo: run {unborn.id} ended before its baseline was timed; {again}\n")
+    assert f"run {unborn.id} has no candidate with a verdict; {again}" in evo("plot", unborn.id, "--kind", "credit")[2]
+    assert run_id in evo("lineage", "nm24")[1]
 
 
 def test_help_lists_the_kinds() -> None:

@@ -6,7 +6,9 @@ import pytest
 
 from evo.archive import Archive
 from evo.errors import RefError
-from evo.lineage import resolve
+from evo.lineage import Lineage, resolve
+from evo.lineage.refs import Found
+from evo.observer import Confirmation
 from tests.evo import archives
 
 
@@ -57,12 +59,29 @@ def test_an_empty_run_and_an_empty_archive() -> None:
             resolve(archive, "0")
 
 
-def test_best_passes_over_a_later_run_without_a_valid_candidate() -> None:
+def test_without_an_id_a_later_run_without_an_answer_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "file.toml").write_text('name = "nm24"')
     with Archive.memory() as archive:
+        archives.fill(archive, "other")
         run = archives.fill(archive)
         broken = archives.empty(archive)
-        found = resolve(archive, "best")
-        assert (found.run.id, found.passed_over) == (run.id, (broken.id,))
-        assert resolve(archive, f"{run.id}/best") == type(found)(run, found.n)
+        for ref, n in (("best", 5), ("3", 3), ("nm24", None), ("nm24/best", 5), ("nm24/3", 3), ("nm2", None),
+                       (f"{tmp_path}/file.toml", None)):  # fmt: skip
+            assert resolve(archive, ref) == Found(run, n, (broken.id,)), ref
+            if n is None:  # who watches it, or goes on with it, means the latest
+                assert resolve(archive, ref, latest=True) == Found(broken, n), ref
+        assert resolve(archive, "best", latest=True) == resolve(archive, broken.id) == Found(broken, None)
+        assert resolve(archive, "other").passed_over == ()
+        assert resolve(archive, f"{run.id}/best") == Found(run, 5)
         with pytest.raises(RefError, match=f"{broken.id} has no valid candidate"):
             resolve(archive, f"{broken.id}/best")
+
+
+def test_a_run_whose_best_were_refuted_lacks_a_confirmed_one() -> None:
+    with Archive.memory() as archive:
+        run = archives.fill(archive)
+        later = archives.fill(archive, confirmed=False)
+        archive.add_confirmation(later.id, Confirmation(5, "refuted", 0.9, 0.8, 1.0))
+        assert resolve(archive, "nm24").passed_over == (later.id,)
+        assert resolve(archive, "nm24").run.id == run.id
+        assert Lineage(archive, later).lack() == f"run {later.id} has no confirmed candidate"

@@ -11,6 +11,7 @@ import warnings
 from pathlib import Path
 
 import pytest
+from matplotlib.text import Text
 
 from evo import plots
 from evo.plots import History, SeedLine, picture, speedup
@@ -73,8 +74,6 @@ def test_a_users_matplotlib_settings_change_nothing(history: History, tmp_path: 
 
 
 def test_readable_at_column_width(history: History) -> None:
-    from matplotlib.text import Text
-
     with picture.style():
         figure = picture.figure_of(history)
         figure.canvas.draw()
@@ -95,8 +94,6 @@ def test_readable_at_column_width(history: History) -> None:
 
 
 def test_says_units_clock_baseline_and_seeds(history: History) -> None:
-    from matplotlib.text import Text
-
     words = " ".join(text.get_text() for text in picture.figure_of(history).findobj(Text))
     for word in ("modelled time", "×", "generation", "gemm/dense_mma_pipelined", "mma_sp", "roofline floor", "median"):
         assert word in words
@@ -168,3 +165,33 @@ def test_seeds_far_below_the_best_do_not_squash_the_axis() -> None:
     assert bottom > 1 / 20
     words = {text.get_text(): text.get_position()[1] for text in axes.texts}
     assert bottom <= words["scalar 1/108"] < words["vector 1/90"] < words["mma"] < top
+
+
+@pytest.mark.parametrize(("low", "high"), [(1 / 50, 2.0), (1.9, 2.0), (2.0, 2.0)])
+@pytest.mark.parametrize("count", [15, 16, 40, 300])
+def test_of_many_seeds_the_fastest_are_named(count: int, low: float, high: float) -> None:
+    """Beside the axes, one below the other, without a warning."""
+    seeds = tuple(SeedLine(f"seed_{n}", low * (high / low) ** (n / (count - 1))) for n in range(count))
+    shown = History("title", "base", "modelled", plots.summarise(POINTS), seeds, 4.0)
+    with picture.style(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        figure = picture.figure_of(shown)
+        figure.canvas.draw()
+    (axes,) = figure.axes
+    names = [text for text in axes.texts if text.get_text().startswith("seed_")]
+    expected = count if count == 15 else 10
+    fastest = sorted(seeds, key=lambda seed: (seed.speedup, seed.label))[-expected:]
+    assert {name.get_text().partition(" ")[0] for name in names} == {seed.label for seed in fastest}
+    places = sorted((Text.get_window_extent(name) for name in names), key=lambda place: place.y0)  # without its line
+    middles = [(place.y0 + place.y1) / 2 for place in places]
+    assert axes.bbox.y0 - 1 <= middles[0] <= middles[-1] <= axes.bbox.y1 + 1
+    assert all(above.y0 > below.y0 + 5 for below, above in itertools.pairwise(places))
+    lines = [line for line in axes.get_lines() if line.get_linestyle() != "-" and len(set(line.get_ydata())) == 1]  # type: ignore[arg-type]
+    assert len(lines) >= count
+
+
+def test_a_run_without_a_valid_candidate_says_so() -> None:
+    for points, says in (([(0, None), (1, None)], "no valid candidate among 2"), ([], "no candidate judged")):
+        with picture.style():
+            figure = picture.figure_of(History("title", "base", "modelled", plots.summarise(points), (), 4.0))
+        assert says in [text.get_text() for text in figure.axes[0].texts]
