@@ -9,15 +9,15 @@ import numpy as np
 
 from fitness.devices.simulator.faults import Stop, unsupported
 from fitness.devices.simulator.ptx import Immediate, Instruction, Operand, Register, Vector
-from fitness.devices.simulator.wgmma import Multiplication
+from fitness.devices.simulator.wgmma_form import Multiplication
 from fitness.devices.simulator.writer import Writer
 
 _SHAPE = re.compile(r"m64n(\d+)k(\d+)")
 #: K of the dense forms by element type of A; sparse forms have twice that.
-_K: Final = {"f16": 16, "bf16": 16, "tf32": 8, "e4m3": 32, "e5m2": 32, "s8": 32, "u8": 32}
+_K: Final = {"f16": 16, "bf16": 16, "tf32": 8, "e4m3": 32, "e5m2": 32, "s8": 32, "u8": 32, "b1": 256}
 _RESULTS: Final = {
     "f16": ("f16", "f32"), "bf16": ("f32",), "tf32": ("f32",), "e4m3": ("f16", "f32"), "e5m2": ("f16", "f32"),
-    "s8": ("s32",), "u8": ("s32",),
+    "s8": ("s32",), "u8": ("s32",), "b1": ("s32",),
 }  # fmt: skip
 _TYPES: Final = frozenset({*_K, "f32", "s32"})
 
@@ -149,7 +149,7 @@ def _what(
     if any(scale not in (-1, 1) for scale in scales):
         raise _refused(ins)
     trans = [bool(f) for f in flags[narrow:]]
-    if selector not in ((0, 1) if a_type in ("f16", "bf16") else (0,)):
+    if selector not in ((0, 1) if a_type in ("f16", "bf16", "tf32") else (0,)):
         raise _refused(ins, "the sparsity selector is out of its range")
     _, site = writer.site(ins, "reads", "shared", np.uint64, 2)
     return Multiplication(
@@ -162,12 +162,11 @@ def _what(
 
 def _check(ins: Instruction, n: int, k: int, types: list[str], sparse: bool) -> None:
     d_type, a_type, b_type = types
-    integer = a_type in ("s8", "u8")
+    integer = a_type in ("s8", "u8", "b1")
     mixed = {a_type, b_type} <= {"e4m3", "e5m2"} or {a_type, b_type} <= {"s8", "u8"}
     sizes = {8, 24, *range(16, 257, 16)} if integer else set(range(8, 257, 8))
     if a_type not in _K or (a_type != b_type and not mixed) or d_type not in _RESULTS[a_type] or n not in sizes:
         raise _refused(ins)
-    if k != _K[a_type] * (2 if sparse else 1):
+    bits = a_type == "b1"
+    if k != _K[a_type] * (2 if sparse else 1) or (bits and sparse) or bits != (ins.op[-2:] == ("and", "popc")):
         raise _refused(ins)
-    if sparse and a_type == "tf32":
-        raise _refused(ins, "sparse tf32")

@@ -81,11 +81,27 @@ def metadata_ordered(shape: str, a_type: str, metadata: Array, selector: int) ->
         (G,) bool.
     """
     k, bits = depth(shape, a_type, a_type, SPARSE_SHAPES), TYPES[a_type].bits
-    layout = sparse_metadata(*{32: (2 * k, 16), 4: (k // 2, 8)}.get(bits, (k, bits)))
-    index = indices(layout, metadata, selector)
-    first, second = index[:, 0::2], index[:, 1::2]
+    first, second = _pairs(k, bits, metadata, selector)
     ordered: Array = np.all((second == first + 1) & (first % 2 == 0) if bits == 32 else first < second, axis=1)
     return ordered
+
+
+def valid(k: int, bits: int, metadata: Array, selector: int) -> Array:
+    """For each warp: are both indices of every group distinct (of tf32: 0, 1 or 2, 3)? Else a product is undefined.
+
+    Returns:
+        (G,) bool.
+    """
+    first, second = _pairs(k, bits, metadata, selector)
+    found: Array = np.all((second == first + 1) & (first % 2 == 0) if bits == 32 else first != second, axis=1)
+    return found
+
+
+def _pairs(k: int, bits: int, metadata: Array, selector: int) -> tuple[Array, Array]:
+    """The first and the second index of every group of four (of tf32 halves: four; of 4-bit integers: four pairs)."""
+    layout = sparse_metadata(*{32: (2 * k, 16), 4: (k // 2, 8)}.get(bits, (k, bits)))
+    index = indices(layout, metadata, selector)
+    return index[:, 0::2], index[:, 1::2]
 
 
 def mma_sp(

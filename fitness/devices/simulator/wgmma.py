@@ -8,7 +8,6 @@ a code, twice the wgmma-group of the warp (counted from 1) plus one where the va
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,50 +17,12 @@ from fitness.devices.simulator import mma_layout, mma_sparse, mma_values
 from fitness.devices.simulator.faults import Stop, finding, unsupported
 from fitness.devices.simulator.lanes import WARP, WARPGROUP, Chunk, Context, Value
 from fitness.devices.simulator.memory import Memory
-from fitness.devices.simulator.sites import Site
 from fitness.devices.simulator.vector_clocks import PRODUCT
+from fitness.devices.simulator.wgmma_form import ROWS, Multiplication, dealt, gathered, spread, unpacked
 from fitness.devices.simulator.wgmma_layout import UnsupportedLayout, addresses
 
 Array = NDArray[Any]
-ROWS = 64
 _KEPT = 64  # groups of a warp that may be in flight
-
-
-@dataclass(frozen=True)
-class Multiplication:
-    """One `wgmma.mma_async` instruction.
-
-    Attributes:
-        n, k: its shape, K before compression. a_type, b_type, d_type: element types ("f16", "s8", "f32", ...).
-        sparse, selector: `.sp` and its sparsity selector. shared: A lies in shared memory.
-        negate: the product (imm-scale-a times imm-scale-b is -1). trans_a, trans_b: the operand is M/N-major.
-        saturate: `.satfinite`. site: for messages; unfenced: what is wrong with its fences, "" if nothing.
-    """
-
-    n: int
-    k: int
-    a_type: str
-    b_type: str
-    d_type: str
-    sparse: bool
-    selector: int
-    shared: bool
-    negate: bool
-    trans_a: bool
-    trans_b: bool
-    saturate: bool
-    site: Site
-    unfenced: str
-
-    @property
-    def stored(self) -> int:
-        """Columns of A as it is stored."""
-        return self.k // 2 if self.sparse else self.k
-
-    @property
-    def registers(self) -> int:
-        """Accumulator registers of a thread."""
-        return self.n // (4 if self.d_type == "f16" else 2)
 
 
 @functools.cache
@@ -189,8 +150,8 @@ class Wgmma:
         kept = _flag(accumulate, context)
         if kept.any():
             with np.errstate(invalid="ignore", over="ignore"):
-                tile += np.where(kept[:, None, None], _gathered(what, d, groups), 0.0)
-        results = _dealt(what, tile)
+                tile += np.where(kept[:, None, None], gathered(what, d, groups), 0.0)
+        results = dealt(what, tile)
         if not self.memory.track:
             return results
         return results + self._codes(context, what, marks[0], kept, bad_rows, bad_columns)
@@ -200,14 +161,19 @@ class Wgmma:
         kind = mma_layout.TYPES[what.a_type]
         layout = mma_sparse.sparse_metadata(what.k, kind.bits)
         words = np.broadcast_to(metadata, context.n).reshape(-1, WARP)
-        index = mma_sparse.indices(layout, words, what.selector)
         if self.memory.track and not self.memory.findings.knows("invalid_metadata", what.site.line):
-            same = (index[:, 0::2] == index[:, 1::2]).any(axis=1)
-            if same.any():
-                who = self.memory.where(context, context.lanes[WARP * int(np.argmax(same))])
-                message = f"the metadata of {who}'s warp name one column of a group twice"
+            valid = mma_sparse.valid(what.k, kind.bits, words, what.selector)
+            if not valid.all():
+                who = self.memory.where(context, context.lanes[WARP * int(np.argmin(valid))])
+                fault = (
+                    "hold neither 0b0100 nor 0b1110 for a pair"
+                    if kind.bits == 32
+                    else "name one column of a group twice"
+                )
+                message = f"the metadata of {who}'s warp {fault}"
                 self.memory.findings.add("invalid_metadata", message, what.site.line, severity="warning")
         groups = left.shape[0]
+        index = layout.moved.take(mma_sparse.indices(layout, words, what.selector))
         columns = (layout.base % what.k + index).reshape(groups, ROWS, what.stored)
         with np.errstate(invalid="ignore", over="ignore"):
             if np.isfinite(right).all():
@@ -226,26 +192,28 @@ class Wgmma:
         self, context: Context, what: Multiplication, a: tuple[Value, ...], marks: tuple[Any, ...]
     ) -> tuple[Array, Array | None]:
         """A (stored values) as (warpgroups, 64, columns) float64, and rows with uninitialised elements."""
+        columns, element = what.held(what.stored, what.a_type)
         if what.shared:
-            values, bad = self._shared(context, what, a[0], ROWS, what.stored, what.a_type, k_major=not what.trans_a)
-            return values, None if bad is None else np.asarray(bad.any(axis=2))
-        kind = mma_layout.TYPES[what.a_type]
+            values, bad = self._shared(context, what, a[0], ROWS, columns, element, k_major=not what.trans_a)
+            return unpacked(what, values), None if bad is None else np.asarray(bad.any(axis=2))
+        kind = mma_layout.TYPES[element]
         registers = [np.broadcast_to(r, context.n).reshape(-1, WARP) for r in a]
-        values = mma_values.decoded(kind, registers, _a_index(what.stored, kind.bits))
+        values = mma_values.decoded(kind, registers, _a_index(columns, kind.bits))
         bad_rows = None
         if self.memory.track and any(m is not False for m in marks):
-            rows, _ = mma_layout.a_fragment(what.stored, kind.bits)
+            rows, _ = mma_layout.a_fragment(columns, kind.bits)
             bad_rows = np.zeros((context.n // WARP, 16), dtype=bool)
             for place, mark in enumerate(marks):
                 warp, lane = np.nonzero(np.broadcast_to(mark, context.n).reshape(-1, WARP))
                 bad_rows[warp, rows[lane, place, 0]] = True
             bad_rows = bad_rows.reshape(-1, ROWS)
-        return values.reshape(-1, ROWS, what.stored), bad_rows
+        return unpacked(what, values.reshape(-1, ROWS, columns)), bad_rows
 
     def _right(self, context: Context, what: Multiplication, b: Value) -> tuple[Array, Array | None]:
         """B as (warpgroups, K, N) float64, and columns with uninitialised elements."""
-        values, bad = self._shared(context, what, b, what.n, what.k, what.b_type, k_major=not what.trans_b)
-        return values.transpose(0, 2, 1), None if bad is None else np.asarray(bad.any(axis=2))
+        columns, element = what.held(what.k, what.b_type)
+        values, bad = self._shared(context, what, b, what.n, columns, element, k_major=not what.trans_b)
+        return unpacked(what, values).transpose(0, 2, 1), None if bad is None else np.asarray(bad.any(axis=2))
 
     def _shared(
         self, context: Context, what: Multiplication, descriptor: Value, rows: int, columns: int, element: str,
@@ -325,7 +293,7 @@ class Wgmma:
             bad |= bad_rows[:, :, None]
         if bad_columns is not None:
             bad |= bad_columns[:, None, :]
-        dealt = _spread(bad)
+        dealt = spread(bad)
         if what.d_type == "f16":
             dealt = dealt[0::2] | dealt[1::2]
         adding = np.repeat(kept, WARPGROUP)
@@ -351,41 +319,3 @@ def _decode(element: str, bits: Array) -> Array:
     if element == "tf32":  # the lower 13 bits are ignored
         return (bits & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)
     return mma_values.decode(element, bits)
-
-
-def _gathered(what: Multiplication, d: tuple[Value, ...], groups: int) -> Array:
-    """Accumulators as (warpgroups, 64, n) float64; element 2h + i of tile j: row g + 8h, column 8j + 2t + i."""
-    lanes = groups * WARPGROUP
-    parts: Array
-    if what.d_type == "f16":
-        words = np.stack([np.broadcast_to(r, lanes) for r in d], axis=0).astype(np.uint32, copy=False)
-        halves = np.ascontiguousarray(words).view(np.float16).reshape(-1, lanes, 2)  # (2j + h, lane, i)
-        parts = halves.reshape(what.n // 8, 2, groups, 4, 8, 4, 2).transpose(2, 3, 1, 4, 0, 5, 6)
-    else:
-        dtype = np.float32 if what.d_type == "f32" else np.int32
-        stacked = np.empty((len(d), lanes), dtype=dtype)
-        for place, register in enumerate(d):
-            stacked[place] = register if dtype is np.float32 else np.asarray(register).view(np.int32)
-        parts = stacked.reshape(what.n // 8, 2, 2, groups, 4, 8, 4).transpose(3, 4, 1, 5, 0, 6, 2)
-    return parts.astype(np.float64).reshape(groups, ROWS, what.n)
-
-
-def _spread(tile: Array) -> Array:
-    """Elements of (warpgroups, 64, n) as registers of one element each, (n / 2, lanes)."""
-    groups, _, n = tile.shape
-    parts = tile.reshape(groups, 4, 2, 8, n // 8, 4, 2).transpose(4, 2, 6, 0, 1, 3, 5)
-    return np.ascontiguousarray(parts).reshape(n // 2, groups * WARPGROUP)
-
-
-def _dealt(what: Multiplication, tile: Array) -> tuple[Value, ...]:
-    """Round to the accumulator type and deal out to the lanes."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        if what.d_type == "f32":
-            return tuple(_spread(tile.astype(np.float32)))
-        if what.d_type == "f16":
-            halves = _spread(tile.astype(np.float16))
-            pairs = np.stack([halves[0::2], halves[1::2]], axis=2)
-            return tuple(np.ascontiguousarray(pairs).view(np.uint32)[..., 0])
-        if what.saturate:
-            tile = np.clip(tile, -(2.0**31), 2.0**31 - 1)
-        return tuple(_spread(tile.astype(np.int64).astype(np.uint32)))

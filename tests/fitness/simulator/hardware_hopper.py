@@ -1,10 +1,12 @@
 """Records what kernels give on a real card, to compare the simulator with (cases in hardware_cases.py).
 
-    python -m tests.fitness.simulator.hardware_hopper build jobs.npz       # anywhere: compiles, makes inputs
-    python -m tests.fitness.simulator.hardware_hopper record jobs.npz tests/fitness/simulator/data/h200_hopper.npz
+    python -m tests.fitness.simulator.hardware_hopper missing OUT.npz            # compiles and runs what the data lack
+    python -m tests.fitness.simulator.hardware_hopper build [--missing] jobs.npz # anywhere: compiles, makes inputs
+    python -m tests.fitness.simulator.hardware_hopper record jobs.npz OUT.npz    # runs them
 
-`record` needs NumPy, cuda-bindings and a driver, and no compiler. Inputs are made from fixed seeds, so only the
-outputs are kept, and of wgmma's accumulators every fifth thread's.
+`record` needs NumPy, cuda-bindings and a driver, and no compiler; `missing` is both in one. OUT is to replace
+data/h200_hopper.npz, whose other cases it holds as they were. Inputs are made from fixed seeds, so only the outputs are
+kept, and of wgmma's accumulators every fifth thread's.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ import json
 import multiprocessing
 import os
 import sys
-from collections.abc import Iterable
+import tempfile
+from collections.abc import Container, Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -24,6 +27,7 @@ import numpy as np
 from fitness.devices.device import Argument, BufferRef, Entry, Parameter, ResolvedLaunch, ResolvedTensorMap, Scalar
 from tests.fitness.simulator.hardware_cases import Array, Case, cases
 
+DATA = Path(__file__).parent / "data" / "h200_hopper.npz"
 _KINDS = {BufferRef: "buffer", Scalar: "scalar", ResolvedTensorMap: "map"}
 _TIMEOUT_S = 20.0
 _INVALID_VALUE = 1  # CUresult
@@ -31,13 +35,23 @@ _INVALID_VALUE = 1  # CUresult
 # ---------------------------------------------------------------- build
 
 
-def build(path: Path) -> None:
-    """Compile every case and write cubins, inputs and launches."""
+def held(data: Path = DATA) -> dict[str, Array]:
+    """What has been recorded, by "case/output"."""
+    return dict(np.load(data)) if data.is_file() else {}
+
+
+def is_recorded(case: Case, recorded: Container[str]) -> bool:
+    """Whether a card has said what a case gives."""
+    return f"{case.name}/fault" in recorded or any(f"{case.name}/{name}" in recorded for name in case.outputs)
+
+
+def build(path: Path, recorded: Container[str] = ()) -> None:
+    """Compile every case that is not among those recorded; write cubins, inputs and launches."""
     from tests.fitness.simulator.engine import compiled
 
     arrays: dict[str, Array] = {}
-    index = []
-    for number, case in enumerate(cases()):
+    index: list[dict[str, Any]] = []
+    for number, case in enumerate(case for case in cases() if not is_recorded(case, recorded)):
         program = compiled(case.source, options=case.options)
         arrays[f"{number}.cubin"] = np.frombuffer(program.cubin, np.uint8)
         for name, array in case.buffers.items():
@@ -82,8 +96,8 @@ def unpacked(fields: dict[str, Any]) -> ResolvedLaunch:
 # ---------------------------------------------------------------- record
 
 
-def record(jobs: Path, out: Path) -> None:
-    """Run every case on the card and keep the outputs, or the driver's error code where it faults.
+def record(jobs: Path, out: Path, data: Path = DATA) -> None:
+    """Run every case on the card; its outputs, or the driver's error code where it faults, replace those of the data.
 
     A fault ends the process's context: the cases after it run in a new process.
 
@@ -112,10 +126,17 @@ def record(jobs: Path, out: Path) -> None:
         if worker.exitcode or done == before:
             died.append(f"{names[done]} ({worker.exitcode})" if done < len(names) else "after the last")
             done += 1
-    np.savez_compressed(out, allow_pickle=False, **results)
+    np.savez_compressed(out, allow_pickle=False, **{**_without(held(data), names), **results})
     sys.stdout.write(f"{len(names) - len(died)} cases in {out}" + "\n")
+    sys.stdout.flush()
     if died:
         raise SystemExit(f"not recorded, for the process died: {', '.join(died)}")
+
+
+def _without(arrays: dict[str, Array], names: Iterable[str]) -> dict[str, Array]:
+    """The arrays of other cases than these."""
+    gone = set(names)
+    return {key: array for key, array in arrays.items() if key.rsplit("/", 1)[0] not in gone}
 
 
 def _record_from(jobs: Path, first: int, sink: Any) -> None:
@@ -193,14 +214,22 @@ def main() -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     building = commands.add_parser("build", help="compile and make inputs")
     building.add_argument("jobs", type=Path)
+    building.add_argument("--missing", action="store_true", help="only what the data lack")
     recording = commands.add_parser("record", help="run on the card")
     recording.add_argument("jobs", type=Path)
     recording.add_argument("out", type=Path)
+    lacking = commands.add_parser("missing", help="compile and run on the card what the data lack")
+    lacking.add_argument("out", type=Path)
     chosen = parser.parse_args()
     if chosen.command == "build":
-        build(chosen.jobs)
-    else:
+        build(chosen.jobs, held() if chosen.missing else ())
+    elif chosen.command == "record":
         record(chosen.jobs, chosen.out)
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            jobs = Path(folder) / "jobs.npz"
+            build(jobs, held())
+            record(jobs, chosen.out)
 
 
 if __name__ == "__main__":

@@ -15,16 +15,20 @@ import pytest
 from fitness.devices.device import Execution, ResolvedLaunch
 from tests.fitness.simulator.engine import clean, launch, run
 from tests.fitness.simulator.hardware_cases import Array, Case, cases
-from tests.fitness.simulator.hardware_hopper import _recorded, build, packed, unpacked
+from tests.fitness.simulator.hardware_hopper import (
+    DATA,
+    _recorded,
+    _without,
+    build,
+    held,
+    is_recorded,
+    packed,
+    unpacked,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
-DATA = Path(__file__).parent / "data" / "h200_hopper.npz"
 CASES = list(cases())
-RECORDED = set(np.load(DATA).files) if DATA.is_file() else set()
-
-
-def is_recorded(case: Case) -> bool:
-    return f"{case.name}/fault" in RECORDED or any(f"{case.name}/{name}" in RECORDED for name in case.outputs)
+RECORDED = set(np.load(DATA).files)
 
 
 def simulated(case: Case) -> Execution:
@@ -58,7 +62,7 @@ def agree(mine: Array, theirs: Array, tolerance: float, *, pairs: bool = False) 
 
 
 @pytest.mark.parametrize(
-    "case", [c for c in CASES if c.tolerance is not None and is_recorded(c)], ids=lambda case: case.name
+    "case", [c for c in CASES if c.tolerance is not None and is_recorded(c, RECORDED)], ids=lambda case: case.name
 )
 def test_results_of_a_card(case: Case) -> None:
     assert case.tolerance is not None
@@ -153,9 +157,21 @@ def test_a_case_is_recorded_as_it_was_built(monkeypatch: pytest.MonkeyPatch, tmp
     assert len(card.freed) == 2
 
 
+def test_only_what_is_missing_is_built_and_the_rest_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    text = 'extern "C" __global__ void k(float* y) { y[0] = 1; }'
+    two = [Case(name, text, launch("k", 1, 32, "y"), {}, {"y": np.zeros(1, "f4")}) for name in ("a/b", "c")]
+    monkeypatch.setattr("tests.fitness.simulator.hardware_hopper.cases", lambda: iter(two))
+    recorded: dict[str, Array] = {"a/b/y": np.ones(1), "card": np.zeros(1)}
+    np.savez_compressed(tmp_path / "data.npz", allow_pickle=False, **recorded)
+    build(tmp_path / "jobs.npz", held(tmp_path / "data.npz"))
+    assert [case["name"] for case in json.loads(np.load(tmp_path / "jobs.npz")["index"].tobytes())] == ["c"]
+    before: dict[str, Array] = {"a/b/y": np.ones(1), "c/y": np.ones(1), "c/fault": np.array(1), "card": np.zeros(1)}
+    assert set(_without(before, ["c"])) == {"a/b/y", "card"}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "case", [c for c in CASES if c.tolerance is not None and not is_recorded(c)], ids=lambda case: case.name
+    "case", [c for c in CASES if c.tolerance is not None and not is_recorded(c, RECORDED)], ids=lambda case: case.name
 )
 def test_what_no_card_has_recorded_yet_runs(case: Case) -> None:
     clean(simulated(case))

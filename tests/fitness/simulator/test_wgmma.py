@@ -163,6 +163,15 @@ def test_metadata_that_name_a_column_twice() -> None:
     assert [f.kind for f in execution.findings] == ["invalid_metadata"]
 
 
+@pytest.mark.parametrize("nibble", [0b0000, 0b0001, 0b1010, 0b1011])
+def test_metadata_of_tf32_that_choose_neither_of_two(nibble: int) -> None:
+    form = Form(n=16, sparse=True, a_type="tf32", b_type="tf32")
+    execution = execute(operands(form), source(form, before=f"e = 0xE4E4E4E{nibble:X};"))
+    assert [f.kind for f in execution.findings] == ["invalid_metadata"]
+    assert "0b0100" in execution.findings[0].message
+    assert not execute(operands(form), source(form, before="e = 0xE4E4E4E4;")).findings
+
+
 def test_descriptors_out_of_bounds_and_different_ones() -> None:
     form = Form(n=16)
     ops = operands(form)
@@ -179,8 +188,9 @@ def test_descriptors_out_of_bounds_and_different_ones() -> None:
         "wgmma.mma_async.sync.aligned.m64n12k16.f32.f16.f16",
         "wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.bf16",
         "wgmma.mma_async.sync.aligned.m64n16k16.f16.bf16.bf16",
-        "wgmma.mma_async.sync.aligned.m64n16k256.s32.b1.b1.and.popc",
-        "wgmma.mma_async.sp.sync.aligned.m64n16k16.f32.tf32.tf32",
+        "wgmma.mma_async.sync.aligned.m64n16k256.s32.b1.b1.xor.popc",
+        "wgmma.mma_async.sync.aligned.m64n40k256.s32.b1.b1.and.popc",
+        "wgmma.mma_async.sp.sync.aligned.m64n16k8.f32.tf32.tf32",
     ],
 )
 def test_what_does_not_exist_or_is_not_modelled(opcode: str) -> None:

@@ -23,9 +23,9 @@ SHARED_BASE = 1024
 
 NUMPY: dict[str, Any] = {
     "f16": np.float16, "bf16": ml_dtypes.bfloat16, "tf32": np.float32, "e4m3": ml_dtypes.float8_e4m3fn,
-    "e5m2": ml_dtypes.float8_e5m2, "s8": np.int8, "u8": np.uint8,
+    "e5m2": ml_dtypes.float8_e5m2, "s8": np.int8, "u8": np.uint8, "b1": np.uint8,
 }  # fmt: skip
-DEPTH = {"f16": 16, "bf16": 16, "tf32": 8, "e4m3": 32, "e5m2": 32, "s8": 32, "u8": 32}
+DEPTH = {"f16": 16, "bf16": 16, "tf32": 8, "e4m3": 32, "e5m2": 32, "s8": 32, "u8": 32, "b1": 256}
 SWIZZLES = {"none": (0, 16), "128B": (1, 128), "64B": (2, 64), "32B": (3, 32)}
 
 
@@ -55,8 +55,8 @@ class Form:
 
     @property
     def stored(self) -> int:
-        """Columns of A as it is stored."""
-        return DEPTH[self.a_type]
+        """Columns of A as it is stored; single bits eight to a byte."""
+        return DEPTH[self.a_type] // (8 if self.a_type == "b1" else 1)
 
     @property
     def registers(self) -> int:
@@ -69,6 +69,7 @@ class Form:
         return (
             f"wgmma.mma_async{'.sp' if self.sparse else ''}.sync.aligned.m64n{self.n}k{self.k}"
             f"{'.satfinite' if self.satfinite else ''}.{self.d_type}.{self.a_type}.{self.b_type}"
+            f"{'.and.popc' if self.a_type == 'b1' else ''}"
         )
 
     @property
@@ -100,7 +101,7 @@ def source(form: Form, before: str = "", between: str = "") -> str:
         meta, at = f", %{at}, {form.selector}", at + 1
         inputs.append('"r"(e)')
     inputs.append('"r"(scale)')
-    floating = form.a_type not in ("s8", "u8")
+    floating = form.a_type not in ("s8", "u8", "b1")
     flags = f", {form.scale_a}, {form.scale_b}" if floating else ""
     if form.a_type in ("f16", "bf16"):
         flags += (f", {int(form.trans_a)}" if form.shared else "") + f", {int(form.trans_b)}"
@@ -155,11 +156,15 @@ class Operands:
     @property
     def columns(self) -> Array:
         """Column of the dense A of each stored value."""
-        return np.arange(self.form.stored) // 2 * 4 + self.index
+        places = np.arange(self.form.stored)
+        return self.index + (2 * places if self.form.a_type == "tf32" else places // 2 * 4)
 
     def expected(self) -> Array:
         """The accumulators by definition, float64 (before rounding)."""
         form = self.form
+        if form.a_type == "b1":
+            a, b = np.unpackbits(self.a, axis=1).astype(np.int64), np.unpackbits(self.b, axis=0).astype(np.int64)
+            return (a @ b + (self.c if form.scale_d else 0)).astype(np.float64)
         product = form.scale_a * form.scale_b * (self.dense @ self.b.astype(np.float64))
         return product + (self.c.astype(np.float64) if form.scale_d else 0.0)
 
@@ -169,18 +174,23 @@ def operands(form: Form, seed: int = 0) -> Operands:
     rng = np.random.default_rng(seed)
 
     def values(kind: str, shape: tuple[int, int]) -> Array:
-        if kind in ("s8", "u8"):
+        if kind in ("s8", "u8", "b1"):
             low, high = (-128, 128) if kind == "s8" else (0, 256)
             return rng.integers(low, high, shape).astype(NUMPY[kind])
         return rng.standard_normal(shape).astype(np.float32).astype(NUMPY[kind])
 
-    a, b = values(form.a_type, (64, form.stored)), values(form.b_type, (form.k, form.n))
+    a, b = (
+        values(form.a_type, (64, form.stored)),
+        values(form.b_type, (form.stored if form.a_type == "b1" else form.k, form.n)),
+    )
     if form.d_type == "s32":
         c = rng.integers(-(2**31), 2**31, (64, form.n)).astype(np.int32)
     else:
         c = rng.standard_normal((64, form.n)).astype(np.float16 if form.d_type == "f16" else np.float32)
     pairs = np.array([(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)])
     index = pairs[rng.integers(0, 6, (64, form.stored // 2))].reshape(64, form.stored)
+    if form.a_type == "tf32":  # one of two
+        index = rng.integers(0, 2, (64, form.stored))
     return Operands(form, a, b, c, index)
 
 
@@ -239,14 +249,20 @@ def fragment_of_a(values: Array) -> Array:
 
 
 def metadata_of(ops: Operands) -> Array:
-    """Metadata words (128,): see the figures of mma.sp m16n8k32 and m16n8k64, one 16-row slice per warp."""
+    """Metadata words (128,): see the figures of mma.sp m16n8k32 and m16n8k64, one 16-row slice per warp.
+
+    tf32: each value has four bits, 0b0100 for the first of a pair of columns and 0b1110 for the second.
+    """
     words = np.zeros(128, np.uint32)
     eight = ops.a.dtype.itemsize == 1
     for row in range(64):
         w, g, half = row // 16, row % 8, row // 8 % 2
         for column in range(ops.form.stored):
             group, bits = column // 2, int(ops.index[row, column])
-            if eight:
+            if ops.form.a_type == "tf32":
+                lane, shift = 4 * g + column // 4 + 2 * ops.form.selector, 16 * half + 4 * (column % 4)
+                bits = (0b0100, 0b1110)[bits]
+            elif eight:
                 lane, shift = 4 * g + half + 2 * (group // 8), 4 * (group % 8) + 2 * (column % 2)
             else:
                 lane = 4 * g + group // 4 + 2 * ops.form.selector
@@ -303,6 +319,9 @@ FORMS: tuple[Form, ...] = (
     Form(n=48, sparse=True, a_type="u8", b_type="s8", d_type="s32", shared=False),
     Form(n=16, sparse=True, a_type="e4m3", b_type="e5m2"),
     Form(n=40, sparse=True, a_type="e5m2", b_type="e4m3", d_type="f16", shared=False),
+    *(Form(n=n, sparse=True, a_type="tf32", b_type="tf32", selector=n // 8 % 2) for n in (8, 32, 248)),
+    *(Form(n=n, sparse=True, a_type="tf32", b_type="tf32", shared=False, selector=n // 16 % 2) for n in (16, 64)),
+    Form(n=24, sparse=True, a_type="tf32", b_type="tf32", swizzle="none"),
     *(Form(n=n) for n in (8, 40, 256)),
     *(Form(n=72, swizzle=s) for s in ("none", "32B", "64B", "128B")),
     *(Form(n=64, swizzle=s, trans_a=True, trans_b=True) for s in ("none", "32B", "64B", "128B")),
@@ -323,5 +342,8 @@ FORMS: tuple[Form, ...] = (
     Form(n=32, a_type="s8", b_type="s8", d_type="s32"),
     Form(n=32, a_type="u8", b_type="u8", d_type="s32", shared=False, satfinite=True),
     Form(n=16, a_type="s8", b_type="u8", d_type="s32", swizzle="none"),
+    Form(n=48, a_type="b1", b_type="b1", d_type="s32"),
+    Form(n=24, a_type="b1", b_type="b1", d_type="s32", shared=False, scale_d=False, swizzle="none"),
+    Form(n=8, a_type="b1", b_type="b1", d_type="s32", swizzle="32B"),
 )  # fmt: skip
 """One form of every family: what the tests run and a card is asked for."""
