@@ -1,4 +1,4 @@
-"""What this machine can do for evo, what is missing, and the exact command to get it."""
+"""What this machine can do for evo, what else it could, and the exact command to get it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from evo.words import counted
 from fitness.devices.cuda.available import cards, described, missing
 from fitness.devices.cuda.tools import find_tool
 
-State = Literal["ok", "missing", "broken"]
+State = Literal["ok", "absent", "broken"]
 _PROBE_S: Final = 60.0
 _TOOLKIT: Final = "install the CUDA toolkit 13 and put its bin folder on PATH"
 
@@ -24,7 +25,7 @@ class Check:
     """One thing looked at.
 
     Attributes:
-        name: what; state: "ok", "missing" or "broken"; said: version, or what is wrong.
+        name: what; state: "ok", "absent" (evo runs without it) or "broken"; said: version, or what is wrong.
         fix: the command to get it; empty where all is well.
         needed: evo does not run without it.
     """
@@ -81,13 +82,14 @@ def _gpu() -> list[Check]:
     found = _package("pycuda", "PyCUDA", "pip install 'evo-kernels[gpu]'")
     why = missing()
     if why:
-        return [found, Check("card", "missing", why, why.rpartition("; ")[2])]
+        said, _, fix = why.rpartition("; ")
+        return [found, Check("card", "absent", f"none that can be used (optional): {said}", fix)]
     checks = [found]
     for card in cards():
         sheet = described(card)
         said = f"{card.index}: {card.name}, sm_{card.capability[0]}{card.capability[1]}, {card.memory_bytes >> 30} GiB"
         fix = "" if sheet else "describe it in fitness/gpus/NAME.toml"
-        state: State = "ok" if sheet else "missing"
+        state: State = "ok" if sheet else "absent"
         checks.append(Check("card", state, said + ("" if sheet else ", no data sheet"), fix))
     checks.append(_package("pynvml", "NVML, to watch the clock", "pip install nvidia-ml-py", "nvidia-ml-py"))
     return checks
@@ -95,27 +97,33 @@ def _gpu() -> list[Check]:
 
 def _package(module: str, what: str, fix: str, distribution: str = "") -> Check:
     if importlib.util.find_spec(module) is None:
-        return Check(module, "missing", what, fix)
+        return Check(module, "absent", f"not installed (optional): {what}", fix)
     return Check(module, "ok", importlib.metadata.version(distribution or module))
 
 
 def _cusparselt() -> Check:
     if importlib.util.find_spec("torch") is None:
-        return Check("cusparselt", "missing", "comes with PyTorch", "pip install torch")
+        return Check("cusparselt", "absent", "not installed (optional): comes with PyTorch", "pip install torch")
     code = "import torch; print(torch.backends.cusparselt.version() or '')"
     said, worked = _output([sys.executable, "-c", code])
     if worked and said:
         return Check("cusparselt", "ok", said)
-    return Check("cusparselt", "missing", "this PyTorch has none, or sees no card", "install a CUDA build of PyTorch")
+    said = "none that can be used (optional): this PyTorch has none, or sees no card"
+    return Check("cusparselt", "absent", said, "install a CUDA build of PyTorch")
 
 
 _TOOLS: Final = {"nvcc": "--version", "ncu": "--version", "compute-sanitizer": "--version"}
+_FOR: Final = {
+    "nvcc": "another compiler than NVRTC",
+    "ncu": "profiles on a card",
+    "compute-sanitizer": "checks of memory on a card",
+}
 
 
 def _tool(name: str, option: str) -> Check:
     path = find_tool(name)
     if path is None:
-        return Check(name, "missing", "not on PATH", _TOOLKIT)
+        return Check(name, "absent", f"not installed (optional): {_FOR[name]}; it is not on PATH", _TOOLKIT)
     said, worked = _output([path, option])
     last = said.splitlines()[-1].strip() if said else ""
     return Check(name, "ok", f"{path} ({last})") if worked else Check(name, "broken", last, _TOOLKIT)
@@ -132,7 +140,8 @@ def _output(command: list[str]) -> tuple[str, bool]:
 def _endpoint(*, ask: bool, models: Callable[[], list[str]] | None = None) -> Check:
     names = [name for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL") if os.environ.get(name)]
     if not names:
-        return Check("model", "missing", "no endpoint; built-in operators only", "export OPENAI_API_KEY=...")
+        said = "no endpoint (optional): the built-in operators are used alone"
+        return Check("model", "absent", said, "export OPENAI_API_KEY=...")
     if not ask:
         return Check("model", "ok", f"{' and '.join(names)} set; --llm asks it")
     import openai
@@ -143,4 +152,4 @@ def _endpoint(*, ask: bool, models: Callable[[], list[str]] | None = None) -> Ch
         found = models() if models else [model.id for model in client.models.list()]
     except openai.OpenAIError as error:
         return Check("model", "broken", f"{type(error).__name__}: {error}"[:200], "check the key and OPENAI_BASE_URL")
-    return Check("model", "ok", f"answers; {len(found)} models: {', '.join(sorted(found)[:5])}")
+    return Check("model", "ok", f"answers; {counted(len(found), 'models')}: {', '.join(sorted(found)[:5])}")

@@ -14,6 +14,7 @@ from evo.observer import SeedNote
 from evo.progress import shape_text, time_text
 from evo.seeding import baseline_kernel, refusal, why_not
 from evo.starting import first_kernels
+from evo.words import counted
 from fitness.gpu import Gpu
 from fitness.kernel import Kernel
 from fitness.outcome import Outcome, Timed, Timing
@@ -131,8 +132,8 @@ def forecast_lines(plan: Forecast) -> list[str]:
     if plan.headroom < SMALL_HEADROOM:
         lines.append("warning   the headroom is small: a search can gain little here")
     lines.append(
-        f"cost      at most {plan.candidates} candidates, up to {plan.seconds / 60:.1f} min at the rate of the seeds;"
-        " tokens and money only where a model is asked"
+        f"cost      at most {counted(plan.candidates, 'candidates')}, up to {plan.seconds / 60:.1f} min at the rate of"
+        " the seeds; tokens and money only where a model is asked"
     )
     if plan.refusal is not None:
         lines.append(f"refused   {plan.refusal}")

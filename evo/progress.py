@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from evo.observer import BudgetLine, GenerationStats, RunInfo, RunSummary, ShapeRow, Stage, State
+from evo.words import counted
 from fitness.outcome import Gate
 from mutations.operator import Judged
 
@@ -76,7 +77,7 @@ def start_lines(info: RunInfo, model_hint: str) -> list[str]:
     """
     simulated = "no GPU is used" if info.device == "simulator" else "on the card"
     kept = [seed.name for seed in info.seeds if seed.dropped is None]
-    resumed = f", resumed with {info.resumed} candidates" if info.resumed else ""
+    resumed = f", resumed with {counted(info.resumed, 'candidates')}" if info.resumed else ""
     lines = [
         f"run       {info.run_id} ({info.generations} generations of {info.children}, {info.islands} islands{resumed})",
         f"device    {info.device} of {info.gpu} ({info.arch}), {info.workers} workers; {simulated}",

@@ -33,6 +33,15 @@ _ENTRIES = (
     "select c.*, s.text as source, k.params from candidates c"
     " left join kernels k on k.id = c.kernel_id left join sources s on s.id = k.source_id"
 )
+_MATCHES = (
+    "select run_id, n, reason, min(place) as place, rank from ("
+    " select c.run_id, c.n, c.reason, 0 as place, f.rank from candidates c join candidates_fts f"
+    " on f.rowid = c.rowid where candidates_fts match ?1"
+    " union all select c.run_id, c.n, c.reason, 1, g.rank from sources_fts g join sources s"
+    " on s.rowid = g.rowid join kernels k on k.source_id = s.id join candidates c on c.kernel_id = k.id"
+    " where sources_fts match ?1) group by run_id, n"
+)
+"""Candidates that match a full-text query, once each."""
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _RUN_COLUMNS = [field.name for field in dataclasses.fields(RunRecord)]
 
@@ -269,21 +278,15 @@ class Archive:
 
         Matches of the reason come first, then those of the source; the best match first in both.
         """
-        query = " ".join('"' + word.replace('"', '""') + '"' for word in words.split())
-        if not query:
+        if not words.strip():
             return []
-        rows = self._rows(
-            "select run_id, n, reason, min(place) as place, rank from ("
-            " select c.run_id, c.n, c.reason, 0 as place, f.rank from candidates c join candidates_fts f"
-            " on f.rowid = c.rowid where candidates_fts match :query"
-            " union all select c.run_id, c.n, c.reason, 1, g.rank from sources_fts g join sources s"
-            " on s.rowid = g.rowid join kernels k on k.source_id = s.id join candidates c on c.kernel_id = k.id"
-            " where sources_fts match :query)"
-            " group by run_id, n order by place, rank, run_id, n limit :limit",
-            query=query,
-            limit=limit,
-        )
+        rows = self._rows(f"{_MATCHES} order by place, rank, run_id, n limit ?2", _phrase(words), limit)
         return [(row["run_id"], row["n"], row["reason"]) for row in rows]
+
+    @_guarded
+    def count_found(self, words: str) -> int:
+        """How many candidates `find` finds without a limit."""
+        return int(self._rows(f"select count(*) as found from ({_MATCHES})", _phrase(words))[0]["found"])
 
     @_guarded
     def confirmed(self) -> list[tuple[RunRecord, int]]:
@@ -336,6 +339,11 @@ class Archive:
         except KernelError as error:
             raise codec.DamagedRowError(f"kernel {row['kernel_id'][:12]}: {error}") from error
         return Candidate(plan, kernel, row["reason"], row["model"])
+
+
+def _phrase(words: str) -> str:
+    """A full-text query for all words, whatever signs they have."""
+    return " ".join('"' + word.replace('"', '""') + '"' for word in words.split())
 
 
 def _run_of(row: Mapping[str, Any]) -> RunRecord:

@@ -18,6 +18,7 @@ from evo.cli.options import (
     shipped_archive,
     writable_archive,
 )
+from evo.words import counted
 
 _LISTED = 20
 
@@ -46,17 +47,18 @@ def info(archive: Path | None, as_json: bool) -> None:
         click.echo(json.dumps({"path": str(path), **asdict(found), "datasette": str(keeping.DATASETTE)}, indent=2))
         return
     click.echo(f"{path}: archive version {found.version}, {found.size_bytes / 1e6:.1f} MB")
-    click.echo(", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in found.rows.items()))
+    click.echo(", ".join(counted(count, name.replace("_", " ")) for name, count in found.rows.items()))
     for run in found.runs:
+        candidates = counted(run.candidates, "candidates")
         speedup = f"{run.speedup:.2f}x {run.clock}" if run.speedup is not None else "nothing valid"
         click.echo(
             plain(
-                f"{run.id:<16} {run.status:<11} {run.started_at[:16]}  {run.gpu:<6} {run.candidates:>6} candidates, "
+                f"{run.id:<16} {run.status:<11} {run.started_at[:16]}  {run.gpu:<6} {candidates:>17}, "
                 f"{run.valid} valid, {run.confirmed} confirmed; best {speedup}"
             )
         )
     if found.rows["runs"] > len(found.runs):
-        click.echo(f"... and {found.rows['runs'] - len(found.runs)} earlier runs (--json lists all)")
+        click.echo(f"... and {counted(found.rows['runs'] - len(found.runs), 'earlier runs')} (--json lists all)")
     click.echo(f"look inside: datasette {path} --metadata {keeping.DATASETTE}")
 
 
@@ -78,7 +80,7 @@ def check(ctx: click.Context, archive: Path | None, as_json: bool) -> None:
     else:
         for problem in problems:
             click.echo(plain(problem))
-        click.echo(f"{path}: {len(problems)} problems" if problems else f"{path} is sound")
+        click.echo(f"{path}: {counted(len(problems), 'problems')}" if problems else f"{path} is sound")
     ctx.exit(1 if problems else 0)
 
 
@@ -105,8 +107,8 @@ def merge(sources: tuple[Path, ...], archive: Path | None, as_json: bool) -> Non
         results.append({"source": str(source), **asdict(merged)})
         if not as_json:
             click.echo(
-                f"{source}: {len(merged.added)} runs added, {len(merged.extended)} extended, "
-                f"{len(merged.same)} there already; {merged.candidates} candidates added"
+                f"{source}: {counted(len(merged.added), 'runs')} added, {len(merged.extended)} extended, "
+                f"{len(merged.same)} there already; {counted(merged.candidates, 'candidates')} added"
             )
             for old, new in merged.renamed.items():
                 click.echo(plain(f"  {old} is {new} here"))
@@ -140,7 +142,7 @@ def promote(refs: tuple[str, ...], archive: Path | None, to: Path | None, as_jso
         click.echo(json.dumps({"library": str(target), "size_bytes": size, **asdict(merged)}, indent=2))
     else:
         click.echo(
-            f"{target}: {len(merged.added)} runs added, {len(merged.extended)} extended, "
+            f"{target}: {counted(len(merged.added), 'runs')} added, {len(merged.extended)} extended, "
             f"{len(merged.same)} there already; {size / 1e6:.1f} MB"
         )
 
@@ -198,7 +200,7 @@ def export(
     if as_json:
         click.echo(json.dumps({"folder": str(out), "rows": counts}))
     else:
-        click.echo(f"{out}: " + ", ".join(f"{count:,} {name}" for name, count in counts.items()))
+        click.echo(f"{out}: " + ", ".join(counted(count, name) for name, count in counts.items()))
 
 
 @archive.command()
@@ -212,9 +214,12 @@ def find(words: tuple[str, ...], archive: Path | None, limit: int, as_json: bool
 
     with open_for_reading(archive) as opened:
         found = opened.find(" ".join(words), limit)
+        there = opened.count_found(" ".join(words)) if len(found) == limit else len(found)
     if as_json:
         click.echo(json.dumps([{"run": run, "n": n, "reason": reason} for run, n, reason in found], indent=2))
     for run, n, reason in found if not as_json else ():
         click.echo(plain(f"{run}/{n}  {reason}"))
+    if there > len(found):
+        click.echo(f"evo: {len(found):,} of {there:,}; --limit shows more", err=True)
     if not found and not as_json:
         click.echo("nothing found")

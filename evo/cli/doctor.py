@@ -16,7 +16,7 @@ from evo.cli.options import json_option
 @json_option
 @click.pass_context
 def doctor(ctx: click.Context, llm: bool, as_json: bool) -> None:
-    """Say what this machine can do, what is missing and how to get it.
+    """Say what this machine can do, what else it could and how to get that.
 
     Exit code: 1 only where something is broken that evo cannot do without.
     """
@@ -27,7 +27,7 @@ def doctor(ctx: click.Context, llm: bool, as_json: bool) -> None:
         click.echo(json.dumps([asdict(check) for check in checks], indent=2))
     else:
         for check in checks:
-            click.echo(f"{check.state:<8} {check.name:<18} {check.said}")
+            click.echo(f"{'-' if check.state == 'absent' else check.state:<8} {check.name:<18} {check.said}")
             if check.fix:
                 click.echo(f"{'':<8} {'':<18} -> {check.fix}")
     ctx.exit(1 if any(check.needed and check.state != "ok" for check in checks) else 0)

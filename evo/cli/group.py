@@ -21,7 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "new": ("evo.cli.new:new", "Write a new experiment file to start from."),
     "analyze": ("evo.cli.analyze:analyze", "Analyse matrices and models; write experiment files for them."),
     "evaluate": ("evo.cli.evaluate:evaluate", "Judge one kernel: verdict, times, profile, sanitizers."),
-    "doctor": ("evo.cli.doctor:doctor", "Say what this machine can do and what is missing."),
+    "doctor": ("evo.cli.doctor:doctor", "Say what this machine can do, and what else it could."),
 }
 """Subcommand -> ("module:attribute", one-line help)."""
 

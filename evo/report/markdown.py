@@ -14,6 +14,7 @@ from evo.merit import fitness_us
 from evo.observer import RunSummary
 from evo.progress import failures_text, shape_text, time_text
 from evo.report.history import pattern_text
+from evo.words import counted
 from fitness.outcome import Outcome
 from mutations.operator import Judged
 
@@ -140,11 +141,11 @@ def _failures_section(archive: Archive, judged: Sequence[Judged], summary: RunSu
         errors = [finding for finding in one.outcome.findings if finding.severity == "error"]
         if not one.outcome.valid and errors:
             reasons[(one.outcome.kind, errors[0].kind, errors[0].message)] += 1
-    state, counted = summary.state, counts(archive, summary.run_id)
+    state, found = summary.state, counts(archive, summary.run_id)
     shared = f"{state.shared} taken from another experiment of the same command, " if state.shared else ""
     head = (
-        f"{counted.judged:,} judged, {counted.valid_text}, {counted.duplicates:,} duplicates by compiled code, "
-        f"{shared}{counted.refused:,} plans refused by their operator; failed: {failures_text(state.failed)}."
+        f"{found.judged:,} judged, {found.valid_text}, {counted(found.duplicates, 'duplicates')} by compiled code, "
+        f"{shared}{counted(found.refused, 'plans')} refused; failed: {failures_text(state.failed)}."
     )
     rows = [(count, *reason) for reason, count in reasons.most_common(_FAILURES_SHOWN)]
     return f"{head}\n\n{table(('count', 'verdict', 'finding', 'message'), rows)}" if rows else head

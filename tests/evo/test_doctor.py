@@ -23,6 +23,7 @@ def test_everything_is_looked_at_and_every_lack_has_a_fix() -> None:
     checks = examine()
     assert {check.name for check in checks} >= NAMES
     assert all(check.fix for check in checks if check.state != "ok")
+    assert all("(optional)" in check.said and not check.needed for check in checks if check.state == "absent")
     assert {check.name for check in checks if check.needed and check.state == "ok"} == {
         "python",
         "nvrtc",
@@ -47,7 +48,7 @@ def test_a_card_without_a_sheet_says_what_to_write(monkeypatch: pytest.MonkeyPat
     found = (CardInfo(0, "NVIDIA H200", (9, 0), 141 << 30), CardInfo(1, "NVIDIA T4", (7, 5), 1))
     monkeypatch.setattr(doctor, "cards", lambda: found)
     cards = [check for check in doctor._gpu() if check.name == "card"]
-    assert [card.state for card in cards] == ["ok", "missing"]
+    assert [card.state for card in cards] == ["ok", "absent"]
     assert "141 GiB" in cards[0].said
     assert "fitness/gpus" in cards[1].fix
 
@@ -66,7 +67,7 @@ def test_a_server_of_ones_own_needs_no_key(httpserver: HTTPServer, monkeypatch: 
     server = ScriptedModel(httpserver, [], models=("mine",))
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.setenv("OPENAI_BASE_URL", str(server.endpoint.base_url))
-    assert doctor._endpoint(ask=True) == Check("model", "ok", "answers; 1 models: mine")
+    assert doctor._endpoint(ask=True) == Check("model", "ok", "answers; 1 model: mine")
 
 
 def test_a_broken_tool_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,6 +75,20 @@ def test_a_broken_tool_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     assert doctor._tool("ncu", "--version").state == "broken"
     monkeypatch.setattr(doctor, "find_tool", lambda name: "/bin/echo")  # noqa: ARG005
     assert doctor._tool("ncu", "1.2") == Check("ncu", "ok", "/bin/echo (1.2)")
+
+
+def test_what_evo_runs_without_is_not_called_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "find_tool", lambda name: None)  # noqa: ARG005
+    monkeypatch.setattr(doctor, "missing", lambda: "pycuda is not installed; pip install it")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)  # noqa: ARG005
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    result = CliRunner().invoke(cli, ["doctor"])
+    assert result.exit_code == 0
+    assert "missing" not in result.output
+    assert "-        torch              not installed (optional): PyTorch, for vendor baselines\n" in result.output
+    assert "-        card               none that can be used (optional): pycuda is not installed\n" in result.output
+    assert result.output.count("(optional)") == 9
 
 
 def test_the_command(monkeypatch: pytest.MonkeyPatch) -> None:

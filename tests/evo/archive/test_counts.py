@@ -66,7 +66,7 @@ def test_every_view_counts_alike(archive: Archive) -> None:
     assert (line.candidates, line.valid, line.distinct) == (10, 5, 4)
     assert watching.lines(archive, run.id)[1] == "candidates 10, judged 8, valid 5, duplicates 2, refused 1"
     text = report(archive, run, summary_of(run.id), [])
-    assert "8 judged, 5 valid, 4 of them distinct, 2 duplicates by compiled code, 1 plans refused" in text
+    assert "8 judged, 5 valid, 4 of them distinct, 2 duplicates by compiled code, 1 plan refused" in text
     assert "5 valid, 4 of them distinct" in page(archive, run)
     assert sum(row["candidates"] for row in facts.failures(archive, run.id)) == COUNTS.judged - COUNTS.valid
     validity = shown_by_a_plot(archive, "validity")

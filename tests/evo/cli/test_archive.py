@@ -54,7 +54,7 @@ def test_merge(run_id: str) -> None:
     other = archives.make(Path("other.db"), "other").id
     code, out, _ = evo("archive", "merge", "other.db")
     assert code == 0
-    assert out == "other.db: 1 runs added, 0 extended, 0 there already; 6 candidates added\n"
+    assert out == "other.db: 1 run added, 0 extended, 0 there already; 6 candidates added\n"
     (again,) = json.loads(evo("archive", "merge", "other.db", "--json")[1])
     assert again["same"] == [other]
     assert evo("lineage", run_id)[0] == evo("lineage", other)[0] == 0
@@ -70,7 +70,7 @@ def test_promote_into_the_library_that_readers_fall_back_on(run_id: str, monkeyp
     monkeypatch.setattr(options, "SHIPPED_ARCHIVES", (Path("none.db"), Path("library.db")))
     code, out, _ = evo("archive", "promote", "nm24")
     assert code == 0
-    assert out.startswith("library.db: 1 runs added")
+    assert out.startswith("library.db: 1 run added")
     Path("runs/archive.db").unlink()
     code, out, err = evo("lineage", "best", "--json")
     assert code == 0
@@ -158,6 +158,11 @@ def test_find(run_id: str) -> None:
     assert (code, out) == (0, f"{run_id}/3  BN of #1\n")
     assert evo("archive", "find", "nowhere")[1] == "nothing found\n"
     assert len(json.loads(evo("archive", "find", "mma", "--json")[1])) == 4
+    assert evo("archive", "find", "mma", "--limit", "4")[2] == ""
+    for as_json in ((), ("--json",)):
+        code, out, err = evo("archive", "find", "mma", "--limit", "3", *as_json)
+        assert (code, err) == (0, "evo: 3 of 4; --limit shows more\n")
+        assert out.count(run_id) == 3
 
 
 def test_terminal_codes_of_a_stranger_are_shown_not_obeyed(run_id: str) -> None:
