@@ -73,10 +73,10 @@ args    = ["W.values", "X", "Y", "bias", "residual", "scale", "M", "N", "K", "ld
 
 [params]
 SMALL_N   = { values = [0, 8, 16, 32, 64, 128],       default = 32 }  # up to this N the narrow shape (S_) serves
-WG        = { values = [1, 2, 3, 4],                  default = 1 }   # consumer warpgroups: 64 rows of W each
+WG        = { values = [1, 2, 3, 4],                  default = 2 }   # consumer warpgroups: 64 rows of W each
 BN        = { values = [8, 16, 32, 64, 128, 256],     default = 128 }
 KB        = { values = [1, 2],                        default = 1 }   # k64 blocks of a stage
-STAGES    = { values = [2, 3, 4, 5, 6, 7, 8, 10, 12], default = 4 }
+STAGES    = { values = [2, 3, 4, 5, 6, 7, 8, 10, 12], default = 6 }
 SPLITK    = { values = [1, 2, 4, 8],                  default = 1 }   # blocks of a cluster, each a part of K
 CLUSTER_M = { values = [1, 2, 4],                     default = 1 }   # row tiles of a cluster, which share tiles of X
 GROUP     = { values = [1, 2, 4, 8, 16, 32],          default = 8 }   # row tiles walked before the next column tile
@@ -115,7 +115,7 @@ struct Wide : Ring<64 * Wg, Bn, Kb, Stages> {
     static constexpr int ring_bytes = evo::larger(Stages * Wide::stage_bytes, exchange_bytes + tile_bytes);
     static constexpr int x_box = Bn / members < 64 ? Bn / members : 64;  // lines of X that one copy brings
     // Registers of a consumer thread, taken from the producers; 0: all have enough.
-    static constexpr int registers = Wg * Bn < 512 ? 0 : Wg == 2 ? 240 : 112;
+    static constexpr int registers = Bn < 128 || Wg == 1 ? 0 : Wg == 2 ? 240 : Wg == 3 ? 160 : 112;
 };
 
 template <int Mt, int Bn, int Kb, int Stages>

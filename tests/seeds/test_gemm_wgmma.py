@@ -35,12 +35,12 @@ SETTINGS: list[tuple[str, dict[str, int]]] = [
     ("float16", {"SMALL_N": 128, "S_WGMMA": 1, "S_SPLITK": 4, "S_MT": 4, "S_BN": 32, "S_KB": 1, "S_STAGES": 3}),
     ("bfloat16", {"SMALL_N": 0, "WG": 1, "BN": 64, "KB": 1, "SPLITK": 4, "STAGES": 2}),  # a split without work
     ("bfloat16", {"SMALL_N": 0, "WG": 1, "BN": 16, "SPLITK": 2, "CLUSTER_M": 2, "STAGES": 3}),
-    ("bfloat16-row", {"SMALL_N": 0, "WG": 3, "BN": 128, "SPLITK": 1, "CLUSTER_M": 4, "STAGES": 2}),
+    ("bfloat16-row", {"SMALL_N": 0, "WG": 3, "BN": 128, "SPLITK": 1, "CLUSTER_M": 4, "STAGES": 2}),  # registers move
     ("bfloat16-row", {"SMALL_N": 128, "S_MT": 1, "S_BN": 32, "S_KB": 1, "S_STAGES": 3}),
     ("float16-mixed", {"SMALL_N": 0, "WG": 2, "BN": 8, "KB": 2, "STAGES": 2}),
     ("float16-mixed", {"SMALL_N": 128, "S_MT": 2, "S_BN": 64, "S_KB": 2, "S_STAGES": 2}),
     ("float16-mixed", {"SMALL_N": 128, "S_WGMMA": 1, "S_MT": 8, "S_BN": 16, "S_KB": 2, "S_STAGES": 4}),
-    ("plain", {"SMALL_N": 0, "WG": 2, "BN": 256, "KB": 1, "STAGES": 4}),  # registers move to the consumers
+    ("plain", {"SMALL_N": 0, "WG": 2, "BN": 256, "KB": 1, "STAGES": 4}),
     ("plain", {"SMALL_N": 0, "WG": 4, "BN": 128, "KB": 1, "CLUSTER_M": 2, "STAGES": 2}),
 ]
 
