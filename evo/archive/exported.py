@@ -21,8 +21,7 @@ class Table:
         columns: name -> SQL.
         source: from where, in which order.
         integers, reals, jsons: names of the columns that hold such; texts are in the others. JSON is valid and on one
-            line, whatever is in the archive (`json` refuses the rest). Where there are reals, the last of the other
-            columns is no JSON.
+            line, whatever is in the archive (`json` refuses the rest).
     """
 
     columns: dict[str, str]
@@ -75,7 +74,7 @@ EXPORTED = {
         of="t.",
         run_id="text", n="integer", subject="text", position="integer", shape="json", stage="text", clock="text",
         cold="integer", process="text", time_us="real", low_us="real", high_us="real", floor_us="real", tflops="real",
-        gb_per_s="real", samples_us="json", limiter="text",
+        gb_per_s="real", limiter="text", samples_us="json",
     ),
     "events": _table(
         f"from runs r cross join events e on e.run_id = r.id where {_ASKED} order by r.rowid, e.rowid", of="e.",
@@ -108,21 +107,23 @@ def lines_of(archive: Archive, table: str, run_ids: list[str], kind: str) -> Ite
         row, line = _csv_row(what, others), "%s" + ",%s" * len(reals) + "\n"
     else:
         row = ", ".join(f"'{name}', {_sql(what, name)}" for name in others)
-        row = f"rtrim(json_object({row}), '}}')" if reals else f"json_object({row})"
-        line = "%s" + "".join(f',"{name}":%s' for name in reals) + ("}\n" if reals else "\n")
+        row, line = f"json_object({row})", "%s" + "".join(f',"{name}":%s' for name in reals) + "}\n"
     sql = f"select {', '.join([row, *(_sql(what, name) for name in reals)])} {what.source}"
     with connection.guarded(archive.path):
         rows = archive.database.conn.execute(sql, _bound(run_ids))
         while some := rows.fetchmany(_SOME):
             texts, *numbers = zip(*some, strict=True)
-            yield list(map(line.__mod__, zip(texts, *(_written(column, kind) for column in numbers), strict=True)))
+            begun = [text[:-1] for text in texts] if kind == "jsonl" else texts  # the brace comes after the reals
+            yield list(map(line.__mod__, zip(begun, *(_written(column, kind) for column in numbers), strict=True)))
 
 
 def _sql(table: Table, name: str) -> str:
     sql = table.columns[name]
     if name in table.jsons:
         return f"json({sql})"
-    return f"{sql} + 0 * {sql}" if name in table.integers | table.reals else sql
+    if name in table.integers:
+        return f"{sql} + 0 * {sql}"  # null where it is not finite
+    return f"{sql} + 0" if name in table.reals else sql
 
 
 def _csv_row(table: Table, names: list[str]) -> str:
