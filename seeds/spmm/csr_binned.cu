@@ -5,53 +5,92 @@ layouts = ["row"]
 
 [[workspace]]
 name  = "partial"
-bytes = "4 * N * (W.nnz // max(THREADS // 8 * PER, W.nnz // 200) + 1)"
+bytes = "4 * N * (W.nnz // max(THREADS // 8 * PER, W.nnz // 400) + 1)"
 
 [[workspace]]
 name  = "arrived"
-bytes = "4 * (W.nnz // (2 * max(THREADS // 8 * PER, W.nnz // 200)) + 1) * cdiv(N, 2 * VEC)"
+bytes = "4 * (W.nnz // (2 * max(THREADS // 8 * PER, W.nnz // 400)) + 1) * cdiv(N, 2 * VEC)"
 init  = "zero_once"
 
 [[launch]]
 kernel = "spmm_2"
-when   = "N <= 2 * VEC"
-grid   = ["""(5 + cdiv(2 * (M + W.nnz // (1 + 3 * (W.nnz * N > WIDE))), THREADS) \
-              + (W.max_row >= 2 * max(THREADS // 2 * PER, W.nnz // 200)) \
-                * (3 * W.nnz // (2 * max(THREADS // 2 * PER, W.nnz // 200)))) * cdiv(N, 2 * VEC)"""]
+when   = "N <= 2 * VEC and W.nnz * N <= WIDE"
+grid   = ["""(W.rows256 + cdiv(W.rows64 - W.rows256, THREADS // 2 // min(64, THREADS // 2)) \
+              + cdiv(W.rows16 - W.rows64, THREADS // 32) \
+              + cdiv(W.rows4 - W.rows16, THREADS // 8) + cdiv(M - W.rows4, THREADS // 2) \
+              + (W.max_row // 2 >= max(THREADS // 2 * PER, W.nnz // 400)) \
+                * (3 * W.nnz // (2 * max(THREADS // 2 * PER, W.nnz // 400)))) * cdiv(N, 2 * VEC)"""]
 block  = ["THREADS"]
 args   = ["W.values", "W.indices", "W.indptr", "W.row_order", "X", "Y", "partial", "arrived", "bias", "residual",
-          "scale", "M", "N", "ldx", "ldy", "W.nnz", "W.max_row", "W.rows4", "W.rows16", "W.rows64", "W.rows256",
-          "W.rows1024"]
+          "scale", "M", "N", "ldx", "ldy", "W.nnz", "W.max_row", "W.rows4", "W.rows16", "W.rows64", "W.rows256"]
 
 [[launch]]
-kernel = "spmm_4"
-when   = "N > 2 * VEC and N <= 4 * VEC"
-grid   = ["""5 + cdiv(4 * (M + W.nnz // (1 + 3 * (W.nnz * N > WIDE))), THREADS) \
-             + (W.max_row >= 2 * max(THREADS // 4 * PER, W.nnz // 200)) \
-               * (3 * W.nnz // (2 * max(THREADS // 4 * PER, W.nnz // 200)))"""]
+kernel = "spmm_2"
+when   = "N <= 2 * VEC and W.nnz * N > WIDE and W.nnz * N <= 8 * WIDE"
+grid   = ["""(W.rows1024 + cdiv(W.rows256 - W.rows1024, THREADS // 2 // min(64, THREADS // 2)) \
+              + cdiv(W.rows64 - W.rows256, THREADS // 32) \
+              + cdiv(W.rows16 - W.rows64, THREADS // 8) + cdiv(M - W.rows16, THREADS // 2) \
+              + (W.max_row // 2 >= max(THREADS // 2 * PER, W.nnz // 400)) \
+                * (3 * W.nnz // (2 * max(THREADS // 2 * PER, W.nnz // 400)))) * cdiv(N, 2 * VEC)"""]
 block  = ["THREADS"]
 args   = ["W.values", "W.indices", "W.indptr", "W.row_order", "X", "Y", "partial", "arrived", "bias", "residual",
-          "scale", "M", "N", "ldx", "ldy", "W.nnz", "W.max_row", "W.rows4", "W.rows16", "W.rows64", "W.rows256",
-          "W.rows1024"]
+          "scale", "M", "N", "ldx", "ldy", "W.nnz", "W.max_row", "W.rows16", "W.rows64", "W.rows256", "W.rows1024"]
+
+[[launch]]
+kernel = "spmm_2"
+when   = "N <= 2 * VEC and W.nnz * N > 8 * WIDE"
+grid   = ["""(W.rows4096 + cdiv(W.rows1024 - W.rows4096, THREADS // 2 // min(64, THREADS // 2)) \
+              + cdiv(W.rows256 - W.rows1024, THREADS // 32) \
+              + cdiv(W.rows64 - W.rows256, THREADS // 8) + cdiv(M - W.rows64, THREADS // 2) \
+              + (W.max_row // 2 >= max(THREADS // 2 * PER, W.nnz // 400)) \
+                * (3 * W.nnz // (2 * max(THREADS // 2 * PER, W.nnz // 400)))) * cdiv(N, 2 * VEC)"""]
+block  = ["THREADS"]
+args   = ["W.values", "W.indices", "W.indptr", "W.row_order", "X", "Y", "partial", "arrived", "bias", "residual",
+          "scale", "M", "N", "ldx", "ldy", "W.nnz", "W.max_row", "W.rows64", "W.rows256", "W.rows1024", "W.rows4096"]
 
 [[launch]]
 kernel = "spmm_8"
-when   = "N > 4 * VEC"
-grid   = ["""(5 + cdiv(8 * (M + W.nnz // (1 + 3 * (W.nnz * N > WIDE))), THREADS) \
-              + (W.max_row >= 2 * max(THREADS // 8 * PER, W.nnz // 200)) \
-                * (3 * W.nnz // (2 * max(THREADS // 8 * PER, W.nnz // 200)))) * cdiv(N, 8 * VEC)"""]
+when   = "N > 2 * VEC and W.nnz * N <= WIDE"
+grid   = ["""(W.rows256 + cdiv(W.rows64 - W.rows256, THREADS // 8 // min(64, THREADS // 8)) \
+              + cdiv(W.rows16 - W.rows64, THREADS // 8 // min(16, THREADS // 8)) \
+              + cdiv(W.rows4 - W.rows16, THREADS // 32) + cdiv(M - W.rows4, THREADS // 8) \
+              + (W.max_row // 2 >= max(THREADS // 8 * PER, W.nnz // 400)) \
+                * (3 * W.nnz // (2 * max(THREADS // 8 * PER, W.nnz // 400)))) * cdiv(N, 8 * VEC)"""]
 block  = ["THREADS"]
 args   = ["W.values", "W.indices", "W.indptr", "W.row_order", "X", "Y", "partial", "arrived", "bias", "residual",
-          "scale", "M", "N", "ldx", "ldy", "W.nnz", "W.max_row", "W.rows4", "W.rows16", "W.rows64", "W.rows256",
-          "W.rows1024"]
+          "scale", "M", "N", "ldx", "ldy", "W.nnz", "W.max_row", "W.rows4", "W.rows16", "W.rows64", "W.rows256"]
+
+[[launch]]
+kernel = "spmm_8"
+when   = "N > 2 * VEC and W.nnz * N > WIDE and W.nnz * N <= 8 * WIDE"
+grid   = ["""(W.rows1024 + cdiv(W.rows256 - W.rows1024, THREADS // 8 // min(64, THREADS // 8)) \
+              + cdiv(W.rows64 - W.rows256, THREADS // 8 // min(16, THREADS // 8)) \
+              + cdiv(W.rows16 - W.rows64, THREADS // 32) + cdiv(M - W.rows16, THREADS // 8) \
+              + (W.max_row // 2 >= max(THREADS // 8 * PER, W.nnz // 400)) \
+                * (3 * W.nnz // (2 * max(THREADS // 8 * PER, W.nnz // 400)))) * cdiv(N, 8 * VEC)"""]
+block  = ["THREADS"]
+args   = ["W.values", "W.indices", "W.indptr", "W.row_order", "X", "Y", "partial", "arrived", "bias", "residual",
+          "scale", "M", "N", "ldx", "ldy", "W.nnz", "W.max_row", "W.rows16", "W.rows64", "W.rows256", "W.rows1024"]
+
+[[launch]]
+kernel = "spmm_8"
+when   = "N > 2 * VEC and W.nnz * N > 8 * WIDE"
+grid   = ["""(W.rows4096 + cdiv(W.rows1024 - W.rows4096, THREADS // 8 // min(64, THREADS // 8)) \
+              + cdiv(W.rows256 - W.rows1024, THREADS // 8 // min(16, THREADS // 8)) \
+              + cdiv(W.rows64 - W.rows256, THREADS // 32) + cdiv(M - W.rows64, THREADS // 8) \
+              + (W.max_row // 2 >= max(THREADS // 8 * PER, W.nnz // 400)) \
+                * (3 * W.nnz // (2 * max(THREADS // 8 * PER, W.nnz // 400)))) * cdiv(N, 8 * VEC)"""]
+block  = ["THREADS"]
+args   = ["W.values", "W.indices", "W.indptr", "W.row_order", "X", "Y", "partial", "arrived", "bias", "residual",
+          "scale", "M", "N", "ldx", "ldy", "W.nnz", "W.max_row", "W.rows64", "W.rows256", "W.rows1024", "W.rows4096"]
 
 [params]
 THREADS = { values = [64, 128, 256, 512], default = 256 }
 VEC     = { values = [1, 2, 4, 8],        default = 4 }
-QUADS   = { values = [1, 2],              default = 2 }   # fours of nonzeros that a team has in flight
-PER     = { values = [8, 16, 32, 64],     default = 16 }  # nonzeros of a team, at least, where blocks share a row
-AHEAD   = { values = [0, 1],              default = 0 }   # 1: nonzeros of the next round are read during this one
-WIDE    = { values = [250000, 500000, 1000000, 2000000, 8000000], default = 1000000 }  # nnz * N: fewer teams beyond
+QUADS   = { values = [1, 2],              default = 1 }   # fours of nonzeros that a team has in flight
+PER     = { values = [4, 8, 16, 32],      default = 8 }   # nonzeros of a team, at least, where blocks share a row
+AHEAD   = { values = [0, 1],              default = 1 }   # 1: nonzeros of the next round are read during this one
+WIDE    = { values = [250000, 500000, 1000000, 2000000, 8000000], default = 1000000 }  # nnz * N: a quarter of the teams
 ---*/
 #include "task.cuh"
 
@@ -77,16 +116,14 @@ __device__ __forceinline__ void store_y(const float (&sums)[COUNT], out_t* y, co
 }
 // endregion
 
-// Four neighbouring nonzeros, read as whole vectors; those outside of begin .. end are none: column -1, value 0.
-// Reading is apart from telling which are none, so that all are on their way before the first is looked at.
+// Four neighbouring nonzeros, read as whole vectors; bit u of `which` is set where number u lies in begin .. end.
 struct Quad {
-    int at, k[4];
+    int k[4], which;
     float w[4];
-    __device__ __forceinline__ void read(const in_t* values, const int* indices, int first, int end, int nnz) {
-        at = first;
-#pragma unroll
-        for (int u = 0; u < 4; ++u) k[u] = -1, w[u] = 0.0f;
+    __device__ __forceinline__ void read(const in_t* values, const int* indices, int at, int begin, int end, int nnz) {
+        which = 0;
         if (at >= end) return;
+        which = 0xf << max(begin - at, 0) & 0xf >> max(4 - (end - at), 0);
         if (nnz - at >= 4) {
             evo::load_floats(w, values + at);
             const evo::Vector<int, 4> columns = evo::load_readonly<4>(indices + at);
@@ -101,23 +138,26 @@ struct Quad {
             }
         }
     }
-    __device__ __forceinline__ void mask(int begin, int end) {
-#pragma unroll
-        for (int u = 0; u < 4; ++u)
-            if (u < begin - at || u >= end - at) k[u] = -1, w[u] = 0.0f;
-    }
+    __device__ __forceinline__ bool has(int u) const { return which >> u & 1; }
 };
 
-// sums += the products of QUADS fours with VEC columns of X; whole vectors where rows are aligned.
+// Row k of X, rows being `stride` bytes apart: one instruction, where a product in 64 bits takes five.
+__device__ __forceinline__ const in_t* row_of(const in_t* x, int k, uint32_t stride) {
+    uint64_t address;
+    asm("mad.wide.u32 %0, %1, %2, %3;" : "=l"(address) : "r"(k), "r"(stride), "l"(x));
+    return reinterpret_cast<const in_t*>(address);
+}
+
+// sums += the products of QUADS fours with VEC columns of X.
 __device__ __forceinline__ void add_products(float (&sums)[VEC], const Quad (&quads)[QUADS], const in_t* x_columns,
-                                             int ldx, int left, bool aligned) {
+                                             uint32_t stride, int left, bool aligned) {
     float v[QUADS][4][VEC] = {};
     if (aligned) {
 #pragma unroll
         for (int q = 0; q < QUADS; ++q)
 #pragma unroll
             for (int u = 0; u < 4; ++u)
-                if (quads[q].k[u] >= 0) evo::load_floats(v[q][u], x_columns + int64_t(quads[q].k[u]) * ldx);
+                if (quads[q].has(u)) evo::load_floats(v[q][u], row_of(x_columns, quads[q].k[u], stride));
     } else {
 #pragma unroll
         for (int q = 0; q < QUADS; ++q)
@@ -125,32 +165,34 @@ __device__ __forceinline__ void add_products(float (&sums)[VEC], const Quad (&qu
             for (int u = 0; u < 4; ++u)
 #pragma unroll
                 for (int c = 0; c < VEC; ++c)
-                    if (quads[q].k[u] >= 0 && c < left)
-                        v[q][u][c] = evo::to_float(__ldg(x_columns + int64_t(quads[q].k[u]) * ldx + c));
+                    if (quads[q].has(u) && c < left)
+                        v[q][u][c] = evo::to_float(__ldg(row_of(x_columns, quads[q].k[u], stride) + c));
     }
 #pragma unroll
     for (int q = 0; q < QUADS; ++q)
 #pragma unroll
-        for (int u = 0; u < 4; ++u)
+        for (int u = 0; u < 4; ++u) {
+            const float w = quads[q].has(u) ? quads[q].w[u] : 0.0f;
 #pragma unroll
-            for (int c = 0; c < VEC; ++c) sums[c] = fmaf(quads[q].w[u], v[q][u][c], sums[c]);
+            for (int c = 0; c < VEC; ++c) sums[c] = fmaf(w, v[q][u][c], sums[c]);
+        }
 }
 
 // Nonzeros of a stored row that one block takes, at least, where several share it.
-__device__ __forceinline__ int piece_of(int teams, int nnz) { return max(teams * PER, nnz / 200); }
+__device__ __forceinline__ int piece_of(int teams, int nnz) { return max(teams * PER, nnz / 400); }
 
 // Part `part` of stored row `row`, of `parts`; row -1: there is none.
 struct Part {
     int row, part, parts;
 };
 
-// Which part of which of the `longs` longest rows (at most 128) is number `unit`; every warp finds it by itself.
+// Which part of which of the `longs` longest rows (at most 256) is number `unit`; every warp finds it by itself.
 __device__ __forceinline__ Part part_of(const int* indptr, int longs, int piece, int unit) {
     const int lane = threadIdx.x % 32;
-    int parts[4], own = 0;
+    int parts[8], own = 0;
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
-        const int row = 4 * lane + j;
+    for (int j = 0; j < 8; ++j) {
+        const int row = 8 * lane + j;
         parts[j] = row < longs ? max((__ldg(indptr + row + 1) - __ldg(indptr + row)) / piece, 1) : 0;
         own += parts[j];
     }
@@ -163,8 +205,8 @@ __device__ __forceinline__ Part part_of(const int* indptr, int longs, int piece,
     before -= own;
     Part found{-1, 0, 0};
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
-        if (unit >= before && unit < before + parts[j]) found = Part{4 * lane + j, unit - before, parts[j]};
+    for (int j = 0; j < 8; ++j) {
+        if (unit >= before && unit < before + parts[j]) found = Part{8 * lane + j, unit - before, parts[j]};
         before += parts[j];
     }
     const unsigned has = __ballot_sync(0xffffffffu, found.row >= 0);
@@ -174,13 +216,14 @@ __device__ __forceinline__ Part part_of(const int* indptr, int longs, int piece,
 }
 
 // A team is LANES lanes, VEC columns to each. A row has 4^c teams for a bin of its length, or a whole block, so that a
-// team has few nonzeros of it; what its teams find is added up by shuffles, then in shared memory. Rows much longer
-// than the others' share are cut into parts; the block that is the last to have its part adds them up in their order.
+// team has few nonzeros of it, more where the card is full anyway; what its teams find is added up by shuffles, then in
+// shared memory. Rows much longer than the others' share are cut into parts; the block that is the last to have its
+// part adds them up in their order.
 template <int LANES>
 __device__ __forceinline__ void rows_of_teams(const in_t* values, const int* indices, const int* indptr,
                                               const int* row_order, const in_t* x, out_t* y, float* partial,
                                               int* arrived, const evo::Epilogue& epilogue, int M, int N, int ldx,
-                                              int64_t ldy, int nnz, int max_row, const int (&ends)[5]) {
+                                              int64_t ldy, int nnz, int max_row, int (&ends)[5]) {
     constexpr int TEAMS = THREADS / LANES, WARPS = THREADS / 32;
     __shared__ float warp_sums[WARPS][LANES * VEC];
     const int tiles = evo::cdiv(N, LANES * VEC), units_there = tiles > 1 ? gridDim.x / tiles : gridDim.x;
@@ -190,8 +233,13 @@ __device__ __forceinline__ void rows_of_teams(const in_t* values, const int* ind
     const bool aligned = N % VEC == 0;  // rows of X and Y are N long
 
     const int piece = piece_of(TEAMS, nnz);
-    int longs = 0, long_units = 0;  // units not fewer than there are parts
-    if (max_row / 2 >= piece) longs = min(M, nnz / (2 * piece)), long_units = int(3ll * nnz / (2 * piece));
+    int longs = 0, long_units = 0;
+    if (max_row / 2 >= piece) {
+        longs = min(M, nnz / (2 * piece));
+        long_units = int(3ll * nnz / (2 * piece));  // not fewer than there are parts
+#pragma unroll
+        for (int bin = 0; bin < 5; ++bin) ends[bin] = max(ends[bin], longs);
+    }
     int unit = blockIdx.x - tile * units_there, row, teams = TEAMS;
     Part own{-1, 0, 1};
     if (unit < long_units) {
@@ -206,7 +254,7 @@ __device__ __forceinline__ void rows_of_teams(const in_t* values, const int* ind
 #pragma unroll
         for (int bin = 0; bin < 5; ++bin) {
             const int given = min(256 >> 2 * bin, TEAMS), rows = TEAMS / given;  // teams to a row; rows to a block
-            const int units = evo::cdiv(max(ends[bin] - first, 0), rows);
+            const int units = evo::cdiv(ends[bin] - first, rows);
             if (!found && unit < units) {
                 found = true;
                 teams = given;
@@ -214,7 +262,7 @@ __device__ __forceinline__ void rows_of_teams(const in_t* values, const int* ind
                 if (row >= ends[bin]) row = M;
             }
             unit -= units;
-            first = max(ends[bin], first);
+            first = ends[bin];
         }
         if (!found) return;
     }
@@ -233,18 +281,16 @@ __device__ __forceinline__ void rows_of_teams(const in_t* values, const int* ind
         const auto read = [&](Quad(&quads)[QUADS]) {
 #pragma unroll
             for (int q = 0; q < QUADS; ++q) {
-                quads[q].read(values, indices, at, end, nnz);
+                quads[q].read(values, indices, at, begin, end, nnz);
                 at = end - at > step ? at + step : end;
             }
         };
         Quad quads[QUADS], coming[QUADS];
         read(quads);
-        for (bool more = quads[0].at < end; more;) {
+        for (bool more = quads[0].which; more;) {
             more = at < end;
             if (AHEAD) read(coming);  // before rows of X are waited for
-#pragma unroll
-            for (int q = 0; q < QUADS; ++q) quads[q].mask(begin, end);
-            add_products(sums, quads, x + n, ldx, left, aligned);
+            add_products(sums, quads, x + n, ldx * uint32_t(sizeof(in_t)), left, aligned);
             if (AHEAD) {
 #pragma unroll
                 for (int q = 0; q < QUADS; ++q) quads[q] = coming[q];
@@ -303,16 +349,12 @@ __device__ __forceinline__ void rows_of_teams(const in_t* values, const int* ind
     extern "C" __global__ void __launch_bounds__(THREADS)                                                          \
     spmm_##LANES(const in_t* values, const int* indices, const int* indptr, const int* row_order, const in_t* x,   \
                  out_t* y, float* partial, int* arrived, const in_t* bias, const out_t* residual, float scale,     \
-                 int M, int N, int64_t ldx, int64_t ldy, int nnz, int max_row, int rows4, int rows16, int rows64,  \
-                 int rows256, int rows1024) {                                                                      \
-        const evo::Epilogue epilogue{bias, residual, scale};                                                       \
-        const bool wide = int64_t(nnz) * N > WIDE;                                                                 \
-        const int ends[5] = {wide ? rows1024 : rows256, wide ? rows256 : rows64, wide ? rows64 : rows16,           \
-                             wide ? rows16 : rows4, M};                                                            \
-        rows_of_teams<LANES>(values, indices, indptr, row_order, x, y, partial, arrived, epilogue, M, N, int(ldx), \
-                             ldy, nnz, max_row, ends);                                                             \
+                 int M, int N, int64_t ldx, int64_t ldy, int nnz, int max_row, int end4, int end16, int end64,     \
+                 int end256) {                                                                                     \
+        int ends[5] = {end256, end64, end16, end4, M};  /* of the rows of 256 teams, of 64, ... */                 \
+        rows_of_teams<LANES>(values, indices, indptr, row_order, x, y, partial, arrived,                           \
+                             evo::Epilogue{bias, residual, scale}, M, N, int(ldx), ldy, nnz, max_row, ends);       \
     }
 
 TEAMS_OF(2)
-TEAMS_OF(4)
 TEAMS_OF(8)

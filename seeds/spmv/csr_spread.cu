@@ -5,43 +5,68 @@ require = ["N == 1"]
 
 [[workspace]]
 name  = "partial"
-bytes = "4 * (W.nnz // max(THREADS * PER, W.nnz // 200) + 1)"
+bytes = "4 * (W.nnz // max(THREADS * PER, W.nnz // 400) + 1)"
 
 [[workspace]]
 name  = "arrived"
-bytes = "4 * (W.nnz // (2 * max(THREADS * PER, W.nnz // 200)) + 1)"
+bytes = "4 * (W.nnz // (2 * max(THREADS * PER, W.nnz // 400)) + 1)"
 init  = "zero_once"
 
 [[launch]]
 kernel = "spmv"
-grid   = ["""5 + cdiv(M + W.nnz // (1 + 3 * (W.nnz > WIDE)), THREADS) \
-             + (W.max_row >= 2 * max(THREADS * PER, W.nnz // 200)) \
-               * (3 * W.nnz // (2 * max(THREADS * PER, W.nnz // 200)))"""]
+when   = "W.nnz <= WIDE"
+grid   = ["""cdiv(W.rows256, THREADS // min(256, THREADS)) + cdiv(W.rows64 - W.rows256, THREADS // 64) \
+             + cdiv(W.rows16 - W.rows64, THREADS // 16) + cdiv(W.rows4 - W.rows16, THREADS // 4) \
+             + cdiv(M - W.rows4, THREADS) \
+             + (W.max_row // 2 >= max(THREADS * PER, W.nnz // 400)) \
+               * (3 * W.nnz // (2 * max(THREADS * PER, W.nnz // 400)))"""]
 block  = ["THREADS"]
 args   = ["W.values", "W.indices", "W.indptr", "W.row_order", "X", "Y", "partial", "arrived", "bias", "residual",
-          "scale", "M", "W.nnz", "W.max_row", "W.rows4", "W.rows16", "W.rows64", "W.rows256", "W.rows1024"]
+          "scale", "M", "W.nnz", "W.max_row", "W.rows4", "W.rows16", "W.rows64", "W.rows256"]
+
+[[launch]]
+kernel = "spmv"
+when   = "W.nnz > WIDE and W.nnz <= 8 * WIDE"
+grid   = ["""cdiv(W.rows1024, THREADS // min(256, THREADS)) + cdiv(W.rows256 - W.rows1024, THREADS // 64) \
+             + cdiv(W.rows64 - W.rows256, THREADS // 16) + cdiv(W.rows16 - W.rows64, THREADS // 4) \
+             + cdiv(M - W.rows16, THREADS) \
+             + (W.max_row // 2 >= max(THREADS * PER, W.nnz // 400)) \
+               * (3 * W.nnz // (2 * max(THREADS * PER, W.nnz // 400)))"""]
+block  = ["THREADS"]
+args   = ["W.values", "W.indices", "W.indptr", "W.row_order", "X", "Y", "partial", "arrived", "bias", "residual",
+          "scale", "M", "W.nnz", "W.max_row", "W.rows16", "W.rows64", "W.rows256", "W.rows1024"]
+
+[[launch]]
+kernel = "spmv"
+when   = "W.nnz > 8 * WIDE"
+grid   = ["""cdiv(W.rows4096, THREADS // min(256, THREADS)) + cdiv(W.rows1024 - W.rows4096, THREADS // 64) \
+             + cdiv(W.rows256 - W.rows1024, THREADS // 16) + cdiv(W.rows64 - W.rows256, THREADS // 4) \
+             + cdiv(M - W.rows64, THREADS) \
+             + (W.max_row // 2 >= max(THREADS * PER, W.nnz // 400)) \
+               * (3 * W.nnz // (2 * max(THREADS * PER, W.nnz // 400)))"""]
+block  = ["THREADS"]
+args   = ["W.values", "W.indices", "W.indptr", "W.row_order", "X", "Y", "partial", "arrived", "bias", "residual",
+          "scale", "M", "W.nnz", "W.max_row", "W.rows64", "W.rows256", "W.rows1024", "W.rows4096"]
 
 [params]
 THREADS = { values = [64, 128, 256, 512],              default = 256 }
 QUADS   = { values = [1, 2, 4],                        default = 4 }       # fours of nonzeros that a lane has in flight
-PER     = { values = [8, 16, 32, 64],                  default = 16 }      # nonzeros of a lane where blocks share a row
-WIDE    = { values = [50000, 150000, 500000, 2000000], default = 150000 }  # nonzeros: fewer lanes to a row beyond
+PER     = { values = [4, 8, 16, 32],                   default = 8 }       # nonzeros of a lane where blocks share a row
+WIDE    = { values = [50000, 150000, 300000, 1000000], default = 300000 }  # nonzeros: a quarter of the lanes beyond
 ---*/
 #include "task.cuh"
 
 using evo::in_t;
 using evo::out_t;
 
-// Four neighbouring nonzeros, read as whole vectors; those outside of begin .. end are none: column -1, value 0.
-// Reading is apart from telling which are none, so that all are on their way before the first is looked at.
+// Four neighbouring nonzeros, read as whole vectors; bit u of `which` is set where number u lies in begin .. end.
 struct Quad {
-    int at, k[4];
+    int k[4], which;
     float w[4];
-    __device__ __forceinline__ void read(const in_t* values, const int* indices, int first, int end, int nnz) {
-        at = first;
-#pragma unroll
-        for (int u = 0; u < 4; ++u) k[u] = -1, w[u] = 0.0f;
+    __device__ __forceinline__ void read(const in_t* values, const int* indices, int at, int begin, int end, int nnz) {
+        which = 0;
         if (at >= end) return;
+        which = 0xf << max(begin - at, 0) & 0xf >> max(4 - (end - at), 0);
         if (nnz - at >= 4) {
             evo::load_floats(w, values + at);
             const evo::Vector<int, 4> columns = evo::load_readonly<4>(indices + at);
@@ -56,28 +81,24 @@ struct Quad {
             }
         }
     }
-    __device__ __forceinline__ void mask(int begin, int end) {
-#pragma unroll
-        for (int u = 0; u < 4; ++u)
-            if (u < begin - at || u >= end - at) k[u] = -1, w[u] = 0.0f;
-    }
+    __device__ __forceinline__ bool has(int u) const { return which >> u & 1; }
 };
 
 // Nonzeros of a stored row that one block takes, at least, where several share it.
-__device__ __forceinline__ int piece_of(int nnz) { return max(THREADS * PER, nnz / 200); }
+__device__ __forceinline__ int piece_of(int nnz) { return max(THREADS * PER, nnz / 400); }
 
 // Part `part` of stored row `row`, of `parts`; row -1: there is none.
 struct Part {
     int row, part, parts;
 };
 
-// Which part of which of the `longs` longest rows (at most 128) is number `unit`; every warp finds it by itself.
+// Which part of which of the `longs` longest rows (at most 256) is number `unit`; every warp finds it by itself.
 __device__ __forceinline__ Part part_of(const int* indptr, int longs, int piece, int unit) {
     const int lane = threadIdx.x % 32;
-    int parts[4], own = 0;
+    int parts[8], own = 0;
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
-        const int row = 4 * lane + j;
+    for (int j = 0; j < 8; ++j) {
+        const int row = 8 * lane + j;
         parts[j] = row < longs ? max((__ldg(indptr + row + 1) - __ldg(indptr + row)) / piece, 1) : 0;
         own += parts[j];
     }
@@ -90,8 +111,8 @@ __device__ __forceinline__ Part part_of(const int* indptr, int longs, int piece,
     before -= own;
     Part found{-1, 0, 0};
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
-        if (unit >= before && unit < before + parts[j]) found = Part{4 * lane + j, unit - before, parts[j]};
+    for (int j = 0; j < 8; ++j) {
+        if (unit >= before && unit < before + parts[j]) found = Part{8 * lane + j, unit - before, parts[j]};
         before += parts[j];
     }
     const unsigned has = __ballot_sync(0xffffffffu, found.row >= 0);
@@ -106,14 +127,17 @@ __device__ __forceinline__ Part part_of(const int* indptr, int longs, int piece,
 extern "C" __global__ void __launch_bounds__(THREADS)
 spmv(const in_t* values, const int* indices, const int* indptr, const int* row_order, const in_t* x, out_t* y,
      float* partial, int* arrived, const in_t* bias, const out_t* residual, float scale, int M, int nnz, int max_row,
-     int rows4, int rows16, int rows64, int rows256, int rows1024) {
+     int end4, int end16, int end64, int end256) {
     __shared__ float warp_sums[THREADS / 32];
-    const bool wide = nnz > WIDE;
-    const int ends[5] = {wide ? rows1024 : rows256, wide ? rows256 : rows64, wide ? rows64 : rows16,
-                         wide ? rows16 : rows4, M};
+    int ends[5] = {end256, end64, end16, end4, M};  // of the rows of 256 lanes, of 64, ...
     const int piece = piece_of(nnz), lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    int longs = 0, long_units = 0;  // units not fewer than there are parts
-    if (max_row / 2 >= piece) longs = min(M, nnz / (2 * piece)), long_units = int(3ll * nnz / (2 * piece));
+    int longs = 0, long_units = 0;
+    if (max_row / 2 >= piece) {
+        longs = min(M, nnz / (2 * piece));
+        long_units = int(3ll * nnz / (2 * piece));  // not fewer than there are parts
+#pragma unroll
+        for (int bin = 0; bin < 5; ++bin) ends[bin] = max(ends[bin], longs);
+    }
     int unit = blockIdx.x, row = M, lanes = THREADS;
     Part own{-1, 0, 1};
     if (unit < long_units) {
@@ -127,7 +151,7 @@ spmv(const in_t* values, const int* indices, const int* indptr, const int* row_o
 #pragma unroll
         for (int bin = 0; bin < 5; ++bin) {
             const int given = min(256 >> 2 * bin, THREADS), rows = THREADS / given;  // lanes to a row; rows to a block
-            const int units = evo::cdiv(max(ends[bin] - first, 0), rows);
+            const int units = evo::cdiv(ends[bin] - first, rows);
             if (!found && unit < units) {
                 found = true;
                 lanes = given;
@@ -135,7 +159,7 @@ spmv(const in_t* values, const int* indices, const int* indptr, const int* row_o
                 if (row >= ends[bin]) row = M;
             }
             unit -= units;
-            first = max(ends[bin], first);
+            first = ends[bin];
         }
         if (!found) return;
     }
@@ -155,20 +179,18 @@ spmv(const in_t* values, const int* indices, const int* indptr, const int* row_o
         float v[QUADS][4] = {};
 #pragma unroll
         for (int q = 0; q < QUADS; ++q) {
-            quads[q].read(values, indices, at, end, nnz);
+            quads[q].read(values, indices, at, begin, end, nnz);
             at = end - at > step ? at + step : end;
-        }
-#pragma unroll
-        for (int q = 0; q < QUADS; ++q) {
-            quads[q].mask(begin, end);
-#pragma unroll
-            for (int u = 0; u < 4; ++u)
-                if (quads[q].k[u] >= 0) v[q][u] = evo::to_float(__ldg(x + quads[q].k[u]));
         }
 #pragma unroll
         for (int q = 0; q < QUADS; ++q)
 #pragma unroll
-            for (int u = 0; u < 4; ++u) sum = fmaf(quads[q].w[u], v[q][u], sum);
+            for (int u = 0; u < 4; ++u)
+                if (quads[q].has(u)) v[q][u] = evo::to_float(__ldg(x + quads[q].k[u]));
+#pragma unroll
+        for (int q = 0; q < QUADS; ++q)
+#pragma unroll
+            for (int u = 0; u < 4; ++u) sum = fmaf(quads[q].has(u) ? quads[q].w[u] : 0.0f, v[q][u], sum);
     }
 
     for (int distance = 1; distance < 32 && distance < lanes; distance *= 2)
