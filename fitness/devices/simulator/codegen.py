@@ -24,6 +24,7 @@ from fitness.devices.simulator import (
 from fitness.devices.simulator.blocks import Block, Graph
 from fitness.devices.simulator.emit_moves import pick
 from fitness.devices.simulator.faults import Stop, unsupported
+from fitness.devices.simulator.grid_barrier import orders_memory
 from fitness.devices.simulator.inline import inline_calls
 from fitness.devices.simulator.layout import Layout, layout
 from fitness.devices.simulator.liveness import terminator_reads
@@ -50,7 +51,7 @@ class Kernel:
         live: variables each block takes (values, then taints). sites: memory instructions.
         sources: the generated code of each block, for the curious; space: its global names.
         reads: parameters and variables whose contents matter where some values are left out (slicing.py), None: any.
-        fenced: it holds memory fences. phased: its warps wait for mbarriers, bulk stores or wgmma.
+        fenced: it has fences of its own. phased: its warps wait for mbarriers, bulk stores or wgmma.
     """
 
     name: str
@@ -136,7 +137,7 @@ class _Generator:
             phased=any(
                 i.op[0] in ("mbarrier", "wgmma") or "bulk_group" in i.op for b in blocks for i in b.instructions
             ),
-            fenced=any(_orders_memory(i) for b in blocks for i in b.instructions),
+            fenced=orders_memory(self.whole),
             reads=self.reads,
         )
 
@@ -334,14 +335,6 @@ class _Generator:
 def _mask(block: Block, live: tuple[str, ...]) -> int | tuple[int] | None:
     found = cfg.member_mask(block)
     return (live.index(found.name),) if isinstance(found, Register) else found
-
-
-def _orders_memory(instruction: Instruction) -> bool:
-    """Whether blocks may order their accesses to global memory with an instruction: fences, releases and acquires."""
-    op = instruction.op
-    if op[0] in ("atom", "red", "ld", "st"):
-        return bool({"acquire", "release", "acq_rel"} & set(op)) and not {"cta", "shared", "shared::cluster"} & set(op)
-    return op[0] == "membar" or (op[0] == "fence" and op[1] not in ("proxy", "mbarrier_init"))
 
 
 def _never_read(graph: Graph) -> frozenset[str]:

@@ -79,6 +79,14 @@ class History:
         # Where lanes share granules in every epoch, looking for owners is only tried now and then.
         self.exclusive = self.owner.size > 0 and (self._failed < _PATIENCE or self._epochs % _PATIENCE**2 == 0)
 
+    def forget(self) -> None:
+        """The whole grid has met: nothing that was accessed before matters."""
+        self.log.clear()
+        self.writes.clear()
+        for stamps in (self.writer, self.reader, self.stranger, self.owner):
+            stamps[:] = 0
+        self.exclusive = self.owner.size > 0
+
     def claim(self, index: NDArray[np.int64], count: int, stamps: Stamps, epochs: Any) -> bool:
         """Lanes touch `count` granules each from `count` times `index` on: whether no other lane has, now or before.
 

@@ -36,7 +36,7 @@ from fitness.devices.simulator.race_history import (
     spread_granules,
 )
 from fitness.devices.simulator.race_judge import Judge
-from fitness.devices.simulator.regions import Region
+from fitness.devices.simulator.regions import GRID_BARRIER, Region
 from fitness.devices.simulator.sites import Site
 from fitness.devices.simulator.vector_clocks import COPY, VectorClocks
 
@@ -48,7 +48,7 @@ class Races(Judge):
 
     Args:
         sites: the kernel's memory instructions. findings: where races go. memory: for messages.
-        fenced: the kernel holds memory fences, with which blocks may order their accesses to global memory.
+        fenced: blocks may order their accesses to global memory by fences of the kernel's own.
         vector: follow the order by vector clocks (mbarriers, clusters) instead of block epochs.
     """
 
@@ -63,6 +63,7 @@ class Races(Judge):
         self._stamps: dict[int, tuple[Context, int, Stamps, Any]] = {}
         self._version = 0
         self._buffers: dict[str, History] = {}
+        self._arrived = 0  # blocks at the barrier of the grid
 
     def begin(self, chunk: Chunk) -> None:
         """A new chunk: its shared memory has no history."""
@@ -222,9 +223,11 @@ class Races(Judge):
         """Lanes touch a buffer.
 
         Not followed: inputs, which cannot be written; module variables (counters and flags, which are polled);
-        kernels with fences, which order accesses in ways unseen here.
+        kernels with fences of their own, which order accesses in ways unseen here.
         """
         self.collided = None
+        if region.base == GRID_BARRIER and site.atomic:
+            self._arrive(context.n)
         if self.fenced or region.role not in ("output", "workspace"):
             return
         history = self._buffers.get(region.name)
@@ -238,6 +241,14 @@ class Races(Judge):
             if self._alone(history, Read(context, relative, bytes_each, site, stamps, epochs)):
                 return
         self._access(history, context, spread_granules(relative >> self.global_shift, count), count, site)
+
+    def _arrive(self, blocks: int) -> None:
+        """Blocks come to the barrier of the grid; with the last one, what they did before is done."""
+        self._arrived += blocks
+        if self._arrived == len(self._numbers):
+            self._arrived = 0
+            for history in self._buffers.values():
+                history.forget()
 
     def bulk(
         self, one: Context, slot: int, offsets: NDArray[np.int64], site: Site, kind: int | None = None

@@ -510,3 +510,93 @@ def st_async_ring() -> Case:
     x = matrix(16, 128, 29)
     want = np.repeat(x.reshape(2, 8, 128).astype("f8").sum(1), 8, axis=0).astype("f4")
     return Case((launch("ring", 16, 128, "x", "y", cluster=8),), {"x": x}, {"y": want}, 1e-6)
+
+
+@case
+def gemv_batched() -> Case:
+    w, x = matrix(11, 100, 30), matrix(6, 100, 31)
+    want = (x.astype("f8") @ w.astype("f8").T).astype("f4")
+    return Case((launch("gemv", (3, 2), 128, "w", "x", "y", 11, 25, 6),), {"w": w, "x": x}, {"y": want}, 1e-5)
+
+
+@case
+def layernorm_backward() -> Case:
+    x, dy, gamma = matrix(10, 90, 32) + 2, matrix(10, 90, 33), floats(90, 34)
+    wide, grad = x.astype("f8"), dy.astype("f8")
+    scale = 1 / np.sqrt(wide.var(1, keepdims=True) + 1e-5)
+    hat, g = (wide - wide.mean(1, keepdims=True)) * scale, grad * gamma
+    dx = scale * (g - g.mean(1, keepdims=True) - hat * (g * hat).mean(1, keepdims=True))
+    want = {"dx": dx, "dgamma": (grad * hat).sum(0), "dbeta": grad.sum(0)}
+    launched = launch(
+        "backward", 3, 64, "x", "dy", "gamma", "dx", "dgamma", "dbeta", 10, 90, 4, 1e-5,
+        shared=720, memset=("dgamma", "dbeta"),
+    )  # fmt: skip
+    buffers = {"x": x, "dy": dy, "gamma": gamma}
+    return Case((launched,), buffers, {name: array.astype("f4") for name, array in want.items()}, 1e-5)
+
+
+@case
+def topk_radix() -> Case:
+    x, k = integers(-40, 40, (3, 700), 35).astype("f4") / 7, 50  # with ties
+    places = np.sort(np.argsort(-x, axis=1, kind="stable")[:, :k], axis=1).astype("i4")
+    want = {"values": np.take_along_axis(x, places, 1), "places": places}
+    return Case((launch("select", 3, 256, "x", "values", "places", 700, k),), {"x": x}, want)
+
+
+@case
+def winograd() -> Case:
+    x, w = floats(3 * 13 * 18, 36).reshape(3, 13, 18), floats(2 * 3 * 9, 37).reshape(2, 3, 3, 3)
+    padded = np.pad(x.astype("f8"), ((0, 0), (1, 1), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(1, 2))
+    want = np.einsum("chwij,fcij->fhw", windows, w.astype("f8")).astype("f4")
+    launched = launch("convolve", (1, 2), 64, "x", "w", "y", 3, 13, 18, 2, shared=192)
+    return Case((launched,), {"x": x, "w": w}, {"y": want}, 1e-5)
+
+
+@case
+def sddmm() -> Case:
+    a, b = matrix(9, 48, 38, "f2"), matrix(20, 48, 39, "f2")
+    mask = np.random.default_rng(40).random((9, 20)) < 0.3
+    mask[4] = False
+    rows, indices = np.nonzero(mask)
+    scale = floats(rows.size, 41)
+    products = (a[rows] * b[indices]).astype("f8")  # each rounded to half
+    want = (products.sum(1) * scale).astype("f4")
+    indptr = np.concatenate([[0], np.cumsum(mask.sum(1))]).astype("i4")
+    buffers = {"indptr": indptr, "indices": indices.astype("i4"), "a": a, "b": b, "scale": scale}
+    return Case((launch("sample", 3, (32, 4), *buffers, "out", 9, 24),), buffers, {"out": want}, 1e-5)
+
+
+@case
+def softmax_pv_async() -> Case:
+    scores, v = matrix(32, 75, 42) * 3, matrix(75, 64, 43, "f2")
+    want = (softmax(scores) @ v.astype("f8")).astype("f4")
+    return Case((launch("apply", 2, 128, "scores", "v", "o", 75),), {"scores": scores, "v": v}, {"o": want}, 1e-5)
+
+
+@case
+def gemm_multicast() -> Case:
+    a, b = matrix(64, 192, 44, "f2"), matrix(64, 192, 45, "f2")
+    maps = [
+        ResolvedTensorMap("a", "a", "float16", (192, 64), (384,), (64, 32), (1, 1), "none"),
+        ResolvedTensorMap("b", "b", "float16", (192, 64), (384,), (64, 16), (1, 1), "none"),
+    ]
+    want = (a.astype("f8") @ b.astype("f8").T).astype("f4")
+    return Case((launch("gemm", (2, 2), 160, *maps, "c", 64, 192, cluster=2),), {"a": a, "b": b}, {"c": want}, 1e-5)
+
+
+@case
+def hash_join() -> Case:
+    keys, values = integers(1, 60, 300, 46, "u4"), integers(1, 1000, 300, 47)
+    wanted = integers(1, 90, 100, 48, "u4")
+    want = np.array([
+        (values[keys == key].max(), values[keys == key].sum()) if (keys == key).any() else (-1, -1) for key in wanted
+    ]).astype("i4")  # fmt: skip
+    launches = (
+        launch("insert", 3, 128, "keys", "values", "table", "groups", "locks", 300, 127),
+        launch("probe", 1, 128, "wanted", "table", "groups", "found", 100, 127),
+    )
+    scratch = tuple(
+        ResolvedWorkspace(n, size, "zero") for n, size in (("table", 512), ("groups", 1024), ("locks", 512))
+    )
+    return Case(launches, {"keys": keys, "values": values, "wanted": wanted}, {"found": want}, workspaces=scratch)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from fitness.devices.device import ResolvedWorkspace
 from tests.fitness.simulator.engine import clean, floats, kinds, launch, run
 
 PRELUDE = "#define T threadIdx.x\n"
@@ -85,3 +88,45 @@ def test_overlapping_tiles_that_agree_are_fine() -> None:
     }
     """
     clean(run(source, launch("k", 2, 32, "x", "y"), {"x": floats(52)}, {"y": np.zeros(52, np.float32)}))
+
+
+PART = ResolvedWorkspace("part", 512, "poison")
+GRID = """
+#include <cooperative_groups.h>
+extern "C" __global__ void k(float* y, float* part) {
+  auto grid = cooperative_groups::this_grid();
+  part[grid.thread_rank()] = grid.thread_rank();
+  FIRST
+  float sum = 0;
+  for (int i = 0; i < 4; i++) sum += part[(grid.thread_rank() + 32 * i) % 128];
+  SECOND
+  part[127 - grid.thread_rank()] = sum;
+  y[grid.thread_rank()] = sum;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "found"),
+    [
+        ("grid.sync();", "grid.sync();", set()),
+        ("__syncthreads();", "grid.sync();", {"race"}),
+        ("grid.sync();", "__syncthreads();", {"race"}),
+        (
+            "grid.sync();",
+            "auto token = grid.barrier_arrive(); grid.barrier_wait(static_cast<decltype(token)&&>(token));",
+            set(),
+        ),
+        ("__threadfence();", "grid.sync();", set()),  # fences of its own may order blocks in ways that are not followed
+    ],
+)
+def test_global_memory_is_ordered_by_the_barrier_of_the_grid(first: str, second: str, found: set[str]) -> None:
+    text = GRID.replace("FIRST", first).replace("SECOND", second)
+    started = replace(launch("k", 4, 32, "y", "part"), cooperative=True)
+    execution = run(text, started, {}, {"y": np.zeros(128, np.float32)}, workspaces=[PART])
+    assert execution.ended == "finished"
+    assert kinds(execution) == found
+    if found:
+        (finding, *_) = execution.findings
+        assert "part[" in finding.message
+        assert "nothing orders the two blocks" in finding.message
