@@ -39,10 +39,10 @@ args   = ["W.values", "W.indices", "W.indptr", "W.row_order", "X", "Y", "bias", 
           "ldx", "ldy", "W.nnz"]
 
 [params]
-THREADS = { values = [256, 512, 1024],              default = 1024 }
-VEC     = { values = [2, 4, 8],                     default = 4 }
-FOURS   = { values = [1, 2],                        default = 2 }       # fours of nonzeros that a team has in flight
-BLOCKS  = { values = [1, 2, 4],                     default = 1 }       # of one SM
+THREADS = { values = [256, 512, 1024],               default = 1024 }
+VEC     = { values = [2, 4, 8],                      default = 4 }
+FOURS   = { values = [1, 2, 4],                      default = 4 }       # fours of nonzeros that a team has in flight
+BLOCKS  = { values = [1, 2, 4],                      default = 1 }       # of one SM
 STRIP   = { values = [32768, 65536, 131072, 204800], default = 204800 }  # bytes of X that a block may hold
 ---*/
 #include "task.cuh"
