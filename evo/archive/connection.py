@@ -137,13 +137,41 @@ def _connect_readonly(path: Path) -> sqlite3.Connection:
     """A connection that writes nothing, not even beside the file (a shipped archive may lie in a read-only folder)."""
     if not path.exists():
         raise ArchiveError(f"archive {path} does not exist", "run an experiment first, or give one with --archive")
+    if _journal(path):
+        _roll_back(path)
     return sqlite3.connect(readonly_uri(path), uri=True, timeout=BUSY_S)
+
+
+def _journal(path: Path) -> bool:
+    """True where a file that is not in WAL mode (a library) is being changed, or was when a process was killed."""
+    journal = path.with_name(path.name + "-journal")
+    return journal.exists() and journal.stat().st_size > 0
+
+
+def _roll_back(path: Path) -> None:
+    """Let SQLite undo what a killed process had begun; a change that is under way is left alone.
+
+    Raises:
+        ArchiveError: it cannot be undone here.
+    """
+    writable = os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
+    with contextlib.closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode={'rw' if writable else 'ro'}", uri=True,
+                                            timeout=BUSY_S)) as opened:  # fmt: skip
+        try:
+            opened.execute("select 1 from sqlite_master").fetchone()
+        except sqlite3.OperationalError as error:
+            if writable:
+                raise
+            raise ArchiveError(
+                f"archive {path} was being changed when a process was killed, and is read-only for this user",
+                f"copy it and {path.name}-journal to a folder you may write to",
+            ) from error
 
 
 def readonly_uri(path: Path) -> str:
     """The file as SQLite opens it without writing, not even beside it."""
     live = path.with_name(path.name + "-wal").exists()
-    immutable = not live and (not os.access(path.parent, os.W_OK) or _full(path.parent))
+    immutable = not live and not _journal(path) and (not os.access(path.parent, os.W_OK) or _full(path.parent))
     return f"{path.resolve().as_uri()}?mode=ro{'&immutable=1' if immutable else ''}"
 
 

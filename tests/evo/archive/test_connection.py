@@ -172,6 +172,58 @@ def test_a_write_cut_short_by_a_crash_is_rolled_back(tmp_path: Path, kept: float
         archive.add_entries(run.id, [Candidate(Plan(20, 3, 0, "tune", (5,)), archives.kernel("go on"), "more")])
 
 
+@pytest.fixture
+def half_changed(tmp_path: Path) -> Path:
+    """A library (no WAL) that was half changed when its process was killed."""
+    path = tmp_path / "library.db"
+    archives.make(path)
+    code = (
+        "import os, sqlite3, sys\n"
+        "raw = sqlite3.connect(sys.argv[1], isolation_level=None)\n"
+        "raw.execute('pragma journal_mode=delete')\n"
+        "raw.execute('pragma cache_size=1')\n"
+        "raw.execute('begin immediate')\n"
+        "raw.execute('update candidates set reason = hex(zeroblob(9000))')\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code, path], check=False).returncode == -9
+    assert path.with_name("library.db-journal").stat().st_size > 0
+    return path
+
+
+def test_readers_of_a_library_roll_back_what_a_killed_process_began(half_changed: Path) -> None:
+    with Archive.open(half_changed, readonly=True) as archive:
+        assert [entry.plan.n for entry in archive.entries(archive.runs()[0].id)] == [0, 1, 2, 3, 4, 5]
+        assert list(keeping.check(archive)) == []
+        assert len(archive.find("BM")) == 5
+    assert not connection._journal(half_changed)
+
+
+def test_a_half_changed_library_in_a_read_only_place_is_not_read(
+    half_changed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without writing SQLite can only show it as it is: half changed."""
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(ArchiveError, match=r"was being changed when a process was killed.*library.db-journal to a"):
+        Archive.open(half_changed, readonly=True)
+
+
+def test_a_library_can_be_read_while_it_is_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "library.db"
+    archives.make(path)
+    writer = sqlite3.connect(path, isolation_level=None)
+    writer.execute("pragma journal_mode=delete")
+    writer.execute("begin immediate")
+    writer.execute("update candidates set reason = 'underway'")
+    assert connection._journal(path)
+    for access in (True, False):
+        monkeypatch.setattr(os, "access", lambda *_, access=access: access)
+        with Archive.open(path, readonly=True) as archive:
+            assert archive.find("underway") == []
+    writer.execute("commit")
+    writer.close()
+
+
 def test_a_full_disk_can_still_be_read(tmp_path: Path) -> None:
     """SQLite makes an index of the log beside a file it reads, for which there is no space left."""
     with Archive.open(tmp_path / "a.db"):
