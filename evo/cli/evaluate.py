@@ -14,8 +14,8 @@ DEPTHS = ("compile", "small_run", "correctness", "timing", "confirmation")
 
 @click.command(cls=Command)
 @click.argument("kernel", type=click.Path(path_type=Path), metavar="KERNEL")
-@click.argument("where", nargs=-1, metavar="[thread=X,Y,Z] [block=X,Y,Z]")
-@click.option("--task", "experiment", default="nm24", show_default=True, help="Experiment whose task it is judged by.")
+@click.argument("words", nargs=-1, metavar="[EXPERIMENT] [thread=X,Y,Z] [block=X,Y,Z]")
+@click.option("--task", help="The same as EXPERIMENT: whose task it is judged by.  [default: nm24]")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change one key of the experiment.")
 @click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="Set a param of the kernel.")
 @click.option("--depth", type=click.Choice(DEPTHS), default="timing", show_default=True, help="Last gate to run.")
@@ -31,8 +31,8 @@ DEPTHS = ("compile", "small_run", "correctness", "timing", "confirmation")
 def evaluate(
     ctx: click.Context,
     kernel: Path,
-    where: tuple[str, ...],
-    experiment: str,
+    words: tuple[str, ...],
+    task: str | None,
     settings: tuple[str, ...],
     params: tuple[str, ...],
     depth: str,
@@ -43,7 +43,7 @@ def evaluate(
     trace: str | None,
     as_json: bool,
 ) -> None:
-    """Judge one KERNEL (a file, or a seed by name: spmm/nm24_mma_sp) by all gates and say what was found.
+    """Judge one KERNEL (a file, or a seed by name: spmm/nm24_mma_sp) by all gates of EXPERIMENT and say what was found.
 
     The device is the experiment's (`--set device.kind=simulator`); flags mean the same on both. `--trace line=57
     thread=0,0,0 block=1,0,0` shows, instruction by instruction, what that thread reads, computes and addresses at
@@ -52,8 +52,12 @@ def evaluate(
     """
     from evo.cli.verdicts import Asked, evaluate_kernel
 
+    names, where = [word for word in words if "=" not in word], tuple(word for word in words if "=" in word)
+    if len(names) + (task is not None) > 1:
+        raise click.UsageError(f"{names[-1]}: one kernel and one experiment, please")
     if where and trace is None:
         raise click.UsageError(f"{where[0]}: only --trace takes further words")
-    words = () if trace is None else (trace, *where)
-    asked = Asked(kernel, experiment, settings, params, depth, full, profile, sanitize, end_to_end, words, as_json)
+    experiment = names[0] if names else task or "nm24"
+    points = () if trace is None else (trace, *where)
+    asked = Asked(kernel, experiment, settings, params, depth, full, profile, sanitize, end_to_end, points, as_json)
     ctx.exit(evaluate_kernel(asked))

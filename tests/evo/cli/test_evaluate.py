@@ -82,6 +82,19 @@ def test_compiling_alone_is_a_depth(kernel: str) -> None:
     assert "gate compile" in said
 
 
+def test_the_experiment_is_a_word_or_an_option() -> None:
+    of_csr = ("spmm/csr_rows", "csr_spmm", "--depth", "compile")
+    code, said = evaluate(*of_csr)
+    assert code == 0, said
+    assert (code, said) == evaluate("spmm/csr_rows", "--task", "csr_spmm", "--depth", "compile")
+    assert "the task asks for col" in evaluate("spmm/csr_rows", "--depth", "compile")[1]  # nm24, where none is named
+    for arguments in (["nm24", "smoke"], ["nm24", "--task", "smoke"]):
+        code, said = evaluate(SCALAR, *arguments)
+        assert code == 2
+        assert "one kernel and one experiment" in said
+    assert "no such file" in evaluate(SCALAR, "nowhere")[1]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
