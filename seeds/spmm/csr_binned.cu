@@ -5,11 +5,11 @@ layouts = ["row"]
 
 [[workspace]]
 name  = "partial"
-bytes = "4 * N * (W.nnz // max(THREADS // 8 * PER, W.nnz // 400) + 1)"
+bytes = "4 * N * (3 * W.nnz // (2 * max(128, THREADS // 8 * PER, W.nnz // 400)) + 1)"
 
 [[workspace]]
 name  = "arrived"
-bytes = "4 * (W.nnz // (2 * max(THREADS // 8 * PER, W.nnz // 400)) + 1) * cdiv(N, 2 * VEC)"
+bytes = "4 * (W.nnz // (2 * max(128, THREADS // 8 * PER, W.nnz // 400)) + 1) * cdiv(N, 2 * VEC)"
 init  = "zero_once"
 
 [[launch]]
@@ -18,11 +18,13 @@ when   = "N <= 2 * VEC and W.nnz * N <= WIDE"
 grid   = ["""(W.rows256 + cdiv(W.rows64 - W.rows256, THREADS // 2 // min(64, THREADS // 2)) \
               + cdiv(W.rows16 - W.rows64, THREADS // 32) \
               + cdiv(W.rows4 - W.rows16, THREADS // 8) + cdiv(M - W.rows4, THREADS // 2) \
-              + (W.max_row // 2 >= max(THREADS // 2 * PER, W.nnz // 400)) \
-                * (3 * W.nnz // (2 * max(THREADS // 2 * PER, W.nnz // 400)))) * cdiv(N, 2 * VEC)"""]
+              + (W.max_row // 2 >= max(128, THREADS // 2 * PER, W.nnz // 400)) \
+                * min(W.rows256 * (W.max_row // max(128, THREADS // 2 * PER, W.nnz // 400)), \
+                      3 * W.nnz // (2 * max(128, THREADS // 2 * PER, W.nnz // 400)))) * cdiv(N, 2 * VEC)"""]
 block  = ["THREADS"]
 args   = ["W.values", "W.indices", "W.indptr", "W.row_order", "X", "Y", "partial", "arrived", "bias", "residual",
-          "scale", "M", "N", "ldx", "ldy", "W.nnz", "W.max_row", "W.rows4", "W.rows16", "W.rows64", "W.rows256"]
+          "scale", "M", "N", "ldx", "ldy", "W.nnz", "W.max_row", "W.rows256",
+          "W.rows4", "W.rows16", "W.rows64", "W.rows256"]
 
 [[launch]]
 kernel = "spmm_2"
@@ -30,11 +32,13 @@ when   = "N <= 2 * VEC and W.nnz * N > WIDE and W.nnz * N <= 8 * WIDE"
 grid   = ["""(W.rows1024 + cdiv(W.rows256 - W.rows1024, THREADS // 2 // min(64, THREADS // 2)) \
               + cdiv(W.rows64 - W.rows256, THREADS // 32) \
               + cdiv(W.rows16 - W.rows64, THREADS // 8) + cdiv(M - W.rows16, THREADS // 2) \
-              + (W.max_row // 2 >= max(THREADS // 2 * PER, W.nnz // 400)) \
-                * (3 * W.nnz // (2 * max(THREADS // 2 * PER, W.nnz // 400)))) * cdiv(N, 2 * VEC)"""]
+              + (W.max_row // 2 >= max(128, THREADS // 2 * PER, W.nnz // 400)) \
+                * min(W.rows256 * (W.max_row // max(128, THREADS // 2 * PER, W.nnz // 400)), \
+                      3 * W.nnz // (2 * max(128, THREADS // 2 * PER, W.nnz // 400)))) * cdiv(N, 2 * VEC)"""]
 block  = ["THREADS"]
 args   = ["W.values", "W.indices", "W.indptr", "W.row_order", "X", "Y", "partial", "arrived", "bias", "residual",
-          "scale", "M", "N", "ldx", "ldy", "W.nnz", "W.max_row", "W.rows16", "W.rows64", "W.rows256", "W.rows1024"]
+          "scale", "M", "N", "ldx", "ldy", "W.nnz", "W.max_row", "W.rows256",
+          "W.rows16", "W.rows64", "W.rows256", "W.rows1024"]
 
 [[launch]]
 kernel = "spmm_2"
@@ -42,11 +46,13 @@ when   = "N <= 2 * VEC and W.nnz * N > 8 * WIDE"
 grid   = ["""(W.rows4096 + cdiv(W.rows1024 - W.rows4096, THREADS // 2 // min(64, THREADS // 2)) \
               + cdiv(W.rows256 - W.rows1024, THREADS // 32) \
               + cdiv(W.rows64 - W.rows256, THREADS // 8) + cdiv(M - W.rows64, THREADS // 2) \
-              + (W.max_row // 2 >= max(THREADS // 2 * PER, W.nnz // 400)) \
-                * (3 * W.nnz // (2 * max(THREADS // 2 * PER, W.nnz // 400)))) * cdiv(N, 2 * VEC)"""]
+              + (W.max_row // 2 >= max(128, THREADS // 2 * PER, W.nnz // 400)) \
+                * min(W.rows256 * (W.max_row // max(128, THREADS // 2 * PER, W.nnz // 400)), \
+                      3 * W.nnz // (2 * max(128, THREADS // 2 * PER, W.nnz // 400)))) * cdiv(N, 2 * VEC)"""]
 block  = ["THREADS"]
 args   = ["W.values", "W.indices", "W.indptr", "W.row_order", "X", "Y", "partial", "arrived", "bias", "residual",
-          "scale", "M", "N", "ldx", "ldy", "W.nnz", "W.max_row", "W.rows64", "W.rows256", "W.rows1024", "W.rows4096"]
+          "scale", "M", "N", "ldx", "ldy", "W.nnz", "W.max_row", "W.rows256",
+          "W.rows64", "W.rows256", "W.rows1024", "W.rows4096"]
 
 [[launch]]
 kernel = "spmm_8"
@@ -54,11 +60,13 @@ when   = "N > 2 * VEC and W.nnz * N <= WIDE"
 grid   = ["""(W.rows256 + cdiv(W.rows64 - W.rows256, THREADS // 8 // min(64, THREADS // 8)) \
               + cdiv(W.rows16 - W.rows64, THREADS // 8 // min(16, THREADS // 8)) \
               + cdiv(W.rows4 - W.rows16, THREADS // 32) + cdiv(M - W.rows4, THREADS // 8) \
-              + (W.max_row // 2 >= max(THREADS // 8 * PER, W.nnz // 400)) \
-                * (3 * W.nnz // (2 * max(THREADS // 8 * PER, W.nnz // 400)))) * cdiv(N, 8 * VEC)"""]
+              + (W.max_row // 2 >= max(128, THREADS // 8 * PER, W.nnz // 400)) \
+                * min(W.rows256 * (W.max_row // max(128, THREADS // 8 * PER, W.nnz // 400)), \
+                      3 * W.nnz // (2 * max(128, THREADS // 8 * PER, W.nnz // 400)))) * cdiv(N, 8 * VEC)"""]
 block  = ["THREADS"]
 args   = ["W.values", "W.indices", "W.indptr", "W.row_order", "X", "Y", "partial", "arrived", "bias", "residual",
-          "scale", "M", "N", "ldx", "ldy", "W.nnz", "W.max_row", "W.rows4", "W.rows16", "W.rows64", "W.rows256"]
+          "scale", "M", "N", "ldx", "ldy", "W.nnz", "W.max_row", "W.rows256",
+          "W.rows4", "W.rows16", "W.rows64", "W.rows256"]
 
 [[launch]]
 kernel = "spmm_8"
@@ -66,11 +74,13 @@ when   = "N > 2 * VEC and W.nnz * N > WIDE and W.nnz * N <= 8 * WIDE"
 grid   = ["""(W.rows1024 + cdiv(W.rows256 - W.rows1024, THREADS // 8 // min(64, THREADS // 8)) \
               + cdiv(W.rows64 - W.rows256, THREADS // 8 // min(16, THREADS // 8)) \
               + cdiv(W.rows16 - W.rows64, THREADS // 32) + cdiv(M - W.rows16, THREADS // 8) \
-              + (W.max_row // 2 >= max(THREADS // 8 * PER, W.nnz // 400)) \
-                * (3 * W.nnz // (2 * max(THREADS // 8 * PER, W.nnz // 400)))) * cdiv(N, 8 * VEC)"""]
+              + (W.max_row // 2 >= max(128, THREADS // 8 * PER, W.nnz // 400)) \
+                * min(W.rows256 * (W.max_row // max(128, THREADS // 8 * PER, W.nnz // 400)), \
+                      3 * W.nnz // (2 * max(128, THREADS // 8 * PER, W.nnz // 400)))) * cdiv(N, 8 * VEC)"""]
 block  = ["THREADS"]
 args   = ["W.values", "W.indices", "W.indptr", "W.row_order", "X", "Y", "partial", "arrived", "bias", "residual",
-          "scale", "M", "N", "ldx", "ldy", "W.nnz", "W.max_row", "W.rows16", "W.rows64", "W.rows256", "W.rows1024"]
+          "scale", "M", "N", "ldx", "ldy", "W.nnz", "W.max_row", "W.rows256",
+          "W.rows16", "W.rows64", "W.rows256", "W.rows1024"]
 
 [[launch]]
 kernel = "spmm_8"
@@ -78,11 +88,13 @@ when   = "N > 2 * VEC and W.nnz * N > 8 * WIDE"
 grid   = ["""(W.rows4096 + cdiv(W.rows1024 - W.rows4096, THREADS // 8 // min(64, THREADS // 8)) \
               + cdiv(W.rows256 - W.rows1024, THREADS // 8 // min(16, THREADS // 8)) \
               + cdiv(W.rows64 - W.rows256, THREADS // 32) + cdiv(M - W.rows64, THREADS // 8) \
-              + (W.max_row // 2 >= max(THREADS // 8 * PER, W.nnz // 400)) \
-                * (3 * W.nnz // (2 * max(THREADS // 8 * PER, W.nnz // 400)))) * cdiv(N, 8 * VEC)"""]
+              + (W.max_row // 2 >= max(128, THREADS // 8 * PER, W.nnz // 400)) \
+                * min(W.rows256 * (W.max_row // max(128, THREADS // 8 * PER, W.nnz // 400)), \
+                      3 * W.nnz // (2 * max(128, THREADS // 8 * PER, W.nnz // 400)))) * cdiv(N, 8 * VEC)"""]
 block  = ["THREADS"]
 args   = ["W.values", "W.indices", "W.indptr", "W.row_order", "X", "Y", "partial", "arrived", "bias", "residual",
-          "scale", "M", "N", "ldx", "ldy", "W.nnz", "W.max_row", "W.rows64", "W.rows256", "W.rows1024", "W.rows4096"]
+          "scale", "M", "N", "ldx", "ldy", "W.nnz", "W.max_row", "W.rows256",
+          "W.rows64", "W.rows256", "W.rows1024", "W.rows4096"]
 
 [params]
 THREADS = { values = [64, 128, 256, 512], default = 256 }
@@ -90,7 +102,7 @@ VEC     = { values = [1, 2, 4, 8],        default = 4 }
 QUADS   = { values = [1, 2],              default = 1 }   # fours of nonzeros that a team has in flight
 PER     = { values = [4, 8, 16, 32],      default = 8 }   # nonzeros of a team, at least, where blocks share a row
 AHEAD   = { values = [0, 1],              default = 1 }   # 1: nonzeros of the next round are read during this one
-WIDE    = { values = [250000, 500000, 1000000, 2000000, 8000000], default = 1000000 }  # nnz * N: a quarter of the teams
+WIDE    = { values = [500000, 1000000, 2000000, 4000000, 8000000], default = 2000000 }  # nnz * N: fewer teams beyond
 ---*/
 #include "task.cuh"
 
@@ -179,7 +191,7 @@ __device__ __forceinline__ void add_products(float (&sums)[VEC], const Quad (&qu
 }
 
 // Nonzeros of a stored row that one block takes, at least, where several share it.
-__device__ __forceinline__ int piece_of(int teams, int nnz) { return max(teams * PER, nnz / 400); }
+__device__ __forceinline__ int piece_of(int teams, int nnz) { return max(max(teams * PER, nnz / 400), 128); }
 
 // Part `part` of stored row `row`, of `parts`; row -1: there is none.
 struct Part {
@@ -189,30 +201,28 @@ struct Part {
 // Which part of which of the `longs` longest rows (at most 256) is number `unit`; every warp finds it by itself.
 __device__ __forceinline__ Part part_of(const int* indptr, int longs, int piece, int unit) {
     const int lane = threadIdx.x % 32;
-    int parts[8], own = 0;
-#pragma unroll
-    for (int j = 0; j < 8; ++j) {
-        const int row = 8 * lane + j;
-        parts[j] = row < longs ? max((__ldg(indptr + row + 1) - __ldg(indptr + row)) / piece, 1) : 0;
-        own += parts[j];
-    }
-    int before = own;  // parts up to those of this lane's rows
-#pragma unroll
-    for (int distance = 1; distance < 32; distance *= 2) {
-        const int other = __shfl_up_sync(0xffffffffu, before, distance);
-        if (lane >= distance) before += other;
-    }
-    before -= own;
     Part found{-1, 0, 0};
+    int before = 0;  // parts of the rows so far
+    for (int first = 0; first < longs && found.row < 0; first += 32) {
+        const int row = first + lane;
+        const int own = row < longs ? max((__ldg(indptr + row + 1) - __ldg(indptr + row)) / piece, 1) : 0;
+        int up_to = own;
 #pragma unroll
-    for (int j = 0; j < 8; ++j) {
-        if (unit >= before && unit < before + parts[j]) found = Part{8 * lane + j, unit - before, parts[j]};
-        before += parts[j];
+        for (int distance = 1; distance < 32; distance *= 2) {
+            const int other = __shfl_up_sync(0xffffffffu, up_to, distance);
+            if (lane >= distance) up_to += other;
+        }
+        up_to += before;
+        before = __shfl_sync(0xffffffffu, up_to, 31);
+        const unsigned beyond = __ballot_sync(0xffffffffu, unit < up_to);
+        if (beyond != 0) {
+            const int from = __ffs(beyond) - 1;
+            found.row = first + from;
+            found.parts = __shfl_sync(0xffffffffu, own, from);
+            found.part = unit - (__shfl_sync(0xffffffffu, up_to, from) - found.parts);
+        }
     }
-    const unsigned has = __ballot_sync(0xffffffffu, found.row >= 0);
-    const int from = has ? __ffs(has) - 1 : 0;
-    return Part{__shfl_sync(0xffffffffu, found.row, from), __shfl_sync(0xffffffffu, found.part, from),
-                __shfl_sync(0xffffffffu, found.parts, from)};
+    return found;
 }
 
 // A team is LANES lanes, VEC columns to each. A row has 4^c teams for a bin of its length, or a whole block, so that a
@@ -223,7 +233,7 @@ template <int LANES>
 __device__ __forceinline__ void rows_of_teams(const in_t* values, const int* indices, const int* indptr,
                                               const int* row_order, const in_t* x, out_t* y, float* partial,
                                               int* arrived, const evo::Epilogue& epilogue, int M, int N, int ldx,
-                                              int64_t ldy, int nnz, int max_row, int (&ends)[5]) {
+                                              int64_t ldy, int nnz, int max_row, int rows256, int (&ends)[5]) {
     constexpr int TEAMS = THREADS / LANES, WARPS = THREADS / 32;
     __shared__ float warp_sums[WARPS][LANES * VEC];
     const int tiles = evo::cdiv(N, LANES * VEC), units_there = tiles > 1 ? gridDim.x / tiles : gridDim.x;
@@ -235,12 +245,13 @@ __device__ __forceinline__ void rows_of_teams(const in_t* values, const int* ind
     const int piece = piece_of(TEAMS, nnz);
     int longs = 0, long_units = 0;
     if (max_row / 2 >= piece) {
-        longs = min(M, nnz / (2 * piece));
-        long_units = int(3ll * nnz / (2 * piece));  // not fewer than there are parts
+        longs = min(rows256, nnz / (2 * piece));  // rows that long have more than 256
+        long_units = int(min(int64_t(rows256) * (max_row / piece), 3ll * nnz / (2 * piece)));  // or more than there are
 #pragma unroll
         for (int bin = 0; bin < 5; ++bin) ends[bin] = max(ends[bin], longs);
     }
     int unit = blockIdx.x - tile * units_there, row, teams = TEAMS;
+    const int number = unit;
     Part own{-1, 0, 1};
     if (unit < long_units) {
         own = part_of(indptr, longs, piece, unit);
@@ -269,10 +280,11 @@ __device__ __forceinline__ void rows_of_teams(const in_t* values, const int* ind
 
     const bool mine = row < M;
     int begin = mine ? __ldg(indptr + row) : 0, end = mine ? __ldg(indptr + row + 1) : 0;
-    const int m = mine ? __ldg(row_order + row) : 0, whole = begin, length = end - begin;
+    const int m = mine ? __ldg(row_order + row) : 0;
     if (own.parts > 1) {
-        begin = whole + int(int64_t(length) * own.part / own.parts);
-        end = whole + int(int64_t(length) * (own.part + 1) / own.parts);
+        const int share = (end - begin) / own.parts, more = (end - begin) % own.parts;
+        begin += own.part * share + min(own.part, more);
+        end = begin + share + (own.part < more);
     }
     float sums[VEC] = {};
     if (left > 0) {
@@ -300,47 +312,46 @@ __device__ __forceinline__ void rows_of_teams(const in_t* values, const int* ind
         }
     }
 
-    const int lanes = teams * LANES;  // to a row
-    for (int distance = LANES; distance < 32 && distance < lanes; distance *= 2)
+    // The sum over the teams of a row, in its first team.
+    const int warp = threadIdx.x / 32;
+    const auto add_up = [&](int lanes) {
+        for (int distance = LANES; distance < 32 && distance < lanes; distance *= 2)
 #pragma unroll
-        for (int c = 0; c < VEC; ++c) sums[c] += __shfl_xor_sync(0xffffffffu, sums[c], distance);
-    if (lanes > 32) {  // the same for the whole block
-        const int warp = threadIdx.x / 32;
+            for (int c = 0; c < VEC; ++c) sums[c] += __shfl_xor_sync(0xffffffffu, sums[c], distance);
+        if (lanes <= 32) return;  // the same for the whole block
         if (lane < LANES)
 #pragma unroll
             for (int c = 0; c < VEC; ++c) warp_sums[warp][lane * VEC + c] = sums[c];
         __syncthreads();
-        if (warp & (lanes / 32 - 1)) return;
-        if (lane < LANES)
+        if (lane < LANES && (warp & (lanes / 32 - 1)) == 0)
             for (int other = warp + 1; other < warp + lanes / 32; ++other)
 #pragma unroll
                 for (int c = 0; c < VEC; ++c) sums[c] += warp_sums[other][lane * VEC + c];
-    }
-    if (own.parts > 1) {  // one warp is left
-        const auto slot = [&](int part) {  // parts are `piece` long at least
-            return partial + int64_t((whole + int64_t(length) * part / own.parts) / piece) * N + n;
-        };
-        if (lane < LANES)
+    };
+    add_up(teams * LANES);
+    if (own.parts > 1) {
+        __shared__ int before;
+        float* columns = partial + n;  // a row of it is the sum of a part
+        if (warp == 0) {
+            if (lane < LANES)
 #pragma unroll
-            for (int c = 0; c < VEC; ++c)
-                if (c < left) slot(own.part)[c] = sums[c];
-        __threadfence();
-        __syncwarp();
-        int before = 0;
-        if (lane == 0) before = atomicAdd(arrived + int64_t(row) * tiles + tile, 1);
-        if (__shfl_sync(0xffffffffu, before, 0) != own.parts - 1) return;
+                for (int c = 0; c < VEC; ++c)
+                    if (c < left) columns[int64_t(number) * N + c] = sums[c];
+            __threadfence();
+            __syncwarp();
+            if (lane == 0) before = atomicAdd(arrived + int64_t(row) * tiles + tile, 1);
+        }
+        __syncthreads();
+        if (before != own.parts - 1) return;
         __threadfence();
 #pragma unroll
         for (int c = 0; c < VEC; ++c) sums[c] = 0.0f;
-        for (int part = lane / LANES; part < own.parts; part += 32 / LANES)
+        for (int part = team; part < own.parts; part += TEAMS)
 #pragma unroll
             for (int c = 0; c < VEC; ++c)
-                if (c < left) sums[c] += __ldcg(slot(part) + c);
-#pragma unroll
-        for (int distance = LANES; distance < 32; distance *= 2)
-#pragma unroll
-            for (int c = 0; c < VEC; ++c) sums[c] += __shfl_xor_sync(0xffffffffu, sums[c], distance);
-        if (lane == 0) arrived[int64_t(row) * tiles + tile] = 0;
+                if (c < left) sums[c] += __ldcg(columns + int64_t(number - own.part + part) * N + c);
+        add_up(THREADS);
+        if (threadIdx.x == 0) arrived[int64_t(row) * tiles + tile] = 0;
     }
     if (mine && left > 0 && (team & (teams - 1)) == 0) store_y(sums, y, epilogue, m, n, left, ldy, aligned);
 }
@@ -349,11 +360,12 @@ __device__ __forceinline__ void rows_of_teams(const in_t* values, const int* ind
     extern "C" __global__ void __launch_bounds__(THREADS)                                                          \
     spmm_##LANES(const in_t* values, const int* indices, const int* indptr, const int* row_order, const in_t* x,   \
                  out_t* y, float* partial, int* arrived, const in_t* bias, const out_t* residual, float scale,     \
-                 int M, int N, int64_t ldx, int64_t ldy, int nnz, int max_row, int end4, int end16, int end64,     \
-                 int end256) {                                                                                     \
+                 int M, int N, int64_t ldx, int64_t ldy, int nnz, int max_row, int rows256, int end4, int end16,   \
+                 int end64, int end256) {                                                                          \
         int ends[5] = {end256, end64, end16, end4, M};  /* of the rows of 256 teams, of 64, ... */                 \
         rows_of_teams<LANES>(values, indices, indptr, row_order, x, y, partial, arrived,                           \
-                             evo::Epilogue{bias, residual, scale}, M, N, int(ldx), ldy, nnz, max_row, ends);       \
+                             evo::Epilogue{bias, residual, scale}, M, N, int(ldx), ldy, nnz, max_row, rows256,     \
+                             ends);                                                                                \
     }
 
 TEAMS_OF(2)

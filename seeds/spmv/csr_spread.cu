@@ -5,11 +5,11 @@ require = ["N == 1"]
 
 [[workspace]]
 name  = "partial"
-bytes = "4 * (W.nnz // max(THREADS * PER, W.nnz // 400) + 1)"
+bytes = "4 * (3 * W.nnz // (2 * max(128, THREADS * PER, W.nnz // 400)) + 1)"
 
 [[workspace]]
 name  = "arrived"
-bytes = "4 * (W.nnz // (2 * max(THREADS * PER, W.nnz // 400)) + 1)"
+bytes = "4 * (W.nnz // (2 * max(128, THREADS * PER, W.nnz // 400)) + 1)"
 init  = "zero_once"
 
 [[launch]]
@@ -18,11 +18,12 @@ when   = "W.nnz <= WIDE"
 grid   = ["""cdiv(W.rows256, THREADS // min(256, THREADS)) + cdiv(W.rows64 - W.rows256, THREADS // 64) \
              + cdiv(W.rows16 - W.rows64, THREADS // 16) + cdiv(W.rows4 - W.rows16, THREADS // 4) \
              + cdiv(M - W.rows4, THREADS) \
-             + (W.max_row // 2 >= max(THREADS * PER, W.nnz // 400)) \
-               * (3 * W.nnz // (2 * max(THREADS * PER, W.nnz // 400)))"""]
+             + (W.max_row // 2 >= max(128, THREADS * PER, W.nnz // 400)) \
+               * min(W.rows256 * (W.max_row // max(128, THREADS * PER, W.nnz // 400)), \
+                     3 * W.nnz // (2 * max(128, THREADS * PER, W.nnz // 400)))"""]
 block  = ["THREADS"]
 args   = ["W.values", "W.indices", "W.indptr", "W.row_order", "X", "Y", "partial", "arrived", "bias", "residual",
-          "scale", "M", "W.nnz", "W.max_row", "W.rows4", "W.rows16", "W.rows64", "W.rows256"]
+          "scale", "M", "W.nnz", "W.max_row", "W.rows256", "W.rows4", "W.rows16", "W.rows64", "W.rows256"]
 
 [[launch]]
 kernel = "spmv"
@@ -30,11 +31,12 @@ when   = "W.nnz > WIDE and W.nnz <= 8 * WIDE"
 grid   = ["""cdiv(W.rows1024, THREADS // min(256, THREADS)) + cdiv(W.rows256 - W.rows1024, THREADS // 64) \
              + cdiv(W.rows64 - W.rows256, THREADS // 16) + cdiv(W.rows16 - W.rows64, THREADS // 4) \
              + cdiv(M - W.rows16, THREADS) \
-             + (W.max_row // 2 >= max(THREADS * PER, W.nnz // 400)) \
-               * (3 * W.nnz // (2 * max(THREADS * PER, W.nnz // 400)))"""]
+             + (W.max_row // 2 >= max(128, THREADS * PER, W.nnz // 400)) \
+               * min(W.rows256 * (W.max_row // max(128, THREADS * PER, W.nnz // 400)), \
+                     3 * W.nnz // (2 * max(128, THREADS * PER, W.nnz // 400)))"""]
 block  = ["THREADS"]
 args   = ["W.values", "W.indices", "W.indptr", "W.row_order", "X", "Y", "partial", "arrived", "bias", "residual",
-          "scale", "M", "W.nnz", "W.max_row", "W.rows16", "W.rows64", "W.rows256", "W.rows1024"]
+          "scale", "M", "W.nnz", "W.max_row", "W.rows256", "W.rows16", "W.rows64", "W.rows256", "W.rows1024"]
 
 [[launch]]
 kernel = "spmv"
@@ -42,11 +44,12 @@ when   = "W.nnz > 8 * WIDE"
 grid   = ["""cdiv(W.rows4096, THREADS // min(256, THREADS)) + cdiv(W.rows1024 - W.rows4096, THREADS // 64) \
              + cdiv(W.rows256 - W.rows1024, THREADS // 16) + cdiv(W.rows64 - W.rows256, THREADS // 4) \
              + cdiv(M - W.rows64, THREADS) \
-             + (W.max_row // 2 >= max(THREADS * PER, W.nnz // 400)) \
-               * (3 * W.nnz // (2 * max(THREADS * PER, W.nnz // 400)))"""]
+             + (W.max_row // 2 >= max(128, THREADS * PER, W.nnz // 400)) \
+               * min(W.rows256 * (W.max_row // max(128, THREADS * PER, W.nnz // 400)), \
+                     3 * W.nnz // (2 * max(128, THREADS * PER, W.nnz // 400)))"""]
 block  = ["THREADS"]
 args   = ["W.values", "W.indices", "W.indptr", "W.row_order", "X", "Y", "partial", "arrived", "bias", "residual",
-          "scale", "M", "W.nnz", "W.max_row", "W.rows64", "W.rows256", "W.rows1024", "W.rows4096"]
+          "scale", "M", "W.nnz", "W.max_row", "W.rows256", "W.rows64", "W.rows256", "W.rows1024", "W.rows4096"]
 
 [params]
 THREADS = { values = [64, 128, 256, 512],              default = 256 }
@@ -85,7 +88,7 @@ struct Quad {
 };
 
 // Nonzeros of a stored row that one block takes, at least, where several share it.
-__device__ __forceinline__ int piece_of(int nnz) { return max(THREADS * PER, nnz / 400); }
+__device__ __forceinline__ int piece_of(int nnz) { return max(max(THREADS * PER, nnz / 400), 128); }
 
 // Part `part` of stored row `row`, of `parts`; row -1: there is none.
 struct Part {
@@ -95,30 +98,28 @@ struct Part {
 // Which part of which of the `longs` longest rows (at most 256) is number `unit`; every warp finds it by itself.
 __device__ __forceinline__ Part part_of(const int* indptr, int longs, int piece, int unit) {
     const int lane = threadIdx.x % 32;
-    int parts[8], own = 0;
-#pragma unroll
-    for (int j = 0; j < 8; ++j) {
-        const int row = 8 * lane + j;
-        parts[j] = row < longs ? max((__ldg(indptr + row + 1) - __ldg(indptr + row)) / piece, 1) : 0;
-        own += parts[j];
-    }
-    int before = own;  // parts up to those of this lane's rows
-#pragma unroll
-    for (int distance = 1; distance < 32; distance *= 2) {
-        const int other = __shfl_up_sync(0xffffffffu, before, distance);
-        if (lane >= distance) before += other;
-    }
-    before -= own;
     Part found{-1, 0, 0};
+    int before = 0;  // parts of the rows so far
+    for (int first = 0; first < longs && found.row < 0; first += 32) {
+        const int row = first + lane;
+        const int own = row < longs ? max((__ldg(indptr + row + 1) - __ldg(indptr + row)) / piece, 1) : 0;
+        int up_to = own;
 #pragma unroll
-    for (int j = 0; j < 8; ++j) {
-        if (unit >= before && unit < before + parts[j]) found = Part{8 * lane + j, unit - before, parts[j]};
-        before += parts[j];
+        for (int distance = 1; distance < 32; distance *= 2) {
+            const int other = __shfl_up_sync(0xffffffffu, up_to, distance);
+            if (lane >= distance) up_to += other;
+        }
+        up_to += before;
+        before = __shfl_sync(0xffffffffu, up_to, 31);
+        const unsigned beyond = __ballot_sync(0xffffffffu, unit < up_to);
+        if (beyond != 0) {
+            const int from = __ffs(beyond) - 1;
+            found.row = first + from;
+            found.parts = __shfl_sync(0xffffffffu, own, from);
+            found.part = unit - (__shfl_sync(0xffffffffu, up_to, from) - found.parts);
+        }
     }
-    const unsigned has = __ballot_sync(0xffffffffu, found.row >= 0);
-    const int from = has ? __ffs(has) - 1 : 0;
-    return Part{__shfl_sync(0xffffffffu, found.row, from), __shfl_sync(0xffffffffu, found.part, from),
-                __shfl_sync(0xffffffffu, found.parts, from)};
+    return found;
 }
 
 // A row has 4^c lanes for a bin of its length, or a whole block, so that a lane has few nonzeros of it; what they find
@@ -127,18 +128,19 @@ __device__ __forceinline__ Part part_of(const int* indptr, int longs, int piece,
 extern "C" __global__ void __launch_bounds__(THREADS)
 spmv(const in_t* values, const int* indices, const int* indptr, const int* row_order, const in_t* x, out_t* y,
      float* partial, int* arrived, const in_t* bias, const out_t* residual, float scale, int M, int nnz, int max_row,
-     int end4, int end16, int end64, int end256) {
+     int rows256, int end4, int end16, int end64, int end256) {
     __shared__ float warp_sums[THREADS / 32];
     int ends[5] = {end256, end64, end16, end4, M};  // of the rows of 256 lanes, of 64, ...
     const int piece = piece_of(nnz), lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int longs = 0, long_units = 0;
     if (max_row / 2 >= piece) {
-        longs = min(M, nnz / (2 * piece));
-        long_units = int(3ll * nnz / (2 * piece));  // not fewer than there are parts
+        longs = min(rows256, nnz / (2 * piece));  // rows that long have more than 256
+        long_units = int(min(int64_t(rows256) * (max_row / piece), 3ll * nnz / (2 * piece)));  // or more than there are
 #pragma unroll
         for (int bin = 0; bin < 5; ++bin) ends[bin] = max(ends[bin], longs);
     }
-    int unit = blockIdx.x, row = M, lanes = THREADS;
+    const int number = blockIdx.x;
+    int unit = number, row = M, lanes = THREADS;
     Part own{-1, 0, 1};
     if (unit < long_units) {
         own = part_of(indptr, longs, piece, unit);
@@ -166,10 +168,11 @@ spmv(const in_t* values, const int* indices, const int* indptr, const int* row_o
 
     const bool mine = row < M;
     int begin = mine ? __ldg(indptr + row) : 0, end = mine ? __ldg(indptr + row + 1) : 0;
-    const int m = mine ? __ldg(row_order + row) : 0, whole = begin, length = end - begin;
+    const int m = mine ? __ldg(row_order + row) : 0;
     if (own.parts > 1) {
-        begin = whole + int(int64_t(length) * own.part / own.parts);
-        end = whole + int(int64_t(length) * (own.part + 1) / own.parts);
+        const int share = (end - begin) / own.parts, more = (end - begin) % own.parts;
+        begin += own.part * share + min(own.part, more);
+        end = begin + share + (own.part < more);
     }
     float sum = 0.0f;
     const int step = 4 * lanes;
@@ -202,19 +205,16 @@ spmv(const in_t* values, const int* indices, const int* indptr, const int* row_o
         for (int other = warp + 1; other < warp + lanes / 32; ++other) sum += warp_sums[other];
     }
     if (own.parts > 1) {  // one warp is left
-        const auto slot = [&](int part) {  // parts are `piece` long at least
-            return partial + (whole + int64_t(length) * part / own.parts) / piece;
-        };
         int before = 0;
         if (lane == 0) {
-            *slot(own.part) = sum;
+            partial[number] = sum;
             __threadfence();
             before = atomicAdd(arrived + row, 1);
         }
         if (__shfl_sync(0xffffffffu, before, 0) != own.parts - 1) return;
         __threadfence();
         sum = 0.0f;
-        for (int part = lane; part < own.parts; part += 32) sum += __ldcg(slot(part));
+        for (int part = lane; part < own.parts; part += 32) sum += __ldcg(partial + number - own.part + part);
 #pragma unroll
         for (int distance = 16; distance > 0; distance /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, distance);
         if (lane == 0) arrived[row] = 0;

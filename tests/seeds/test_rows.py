@@ -23,7 +23,7 @@ def x_of(columns: int, n: int) -> Array:
 
 
 @pytest.mark.parametrize("n", [3, 8, 13, 32, 70])
-@pytest.mark.parametrize(("wide", "ahead"), [(250_000, 1), (8_000_000, 0)])
+@pytest.mark.parametrize(("wide", "ahead"), [(500_000, 1), (8_000_000, 0)])
 def test_rows_of_every_bin(n: int, wide: int, ahead: int) -> None:
     """Rows that 1, 4, 16, 64 teams or a block take, whole and shared; few and many teams by nnz * N."""
     w = uneven(2500, {1: 2400, 5: 1100, 6: 1030, 9: 300, 17: 70, 22: 40, 31: 17, 39: 16}, 40)
