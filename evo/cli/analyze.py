@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from evo.cli.boundary import Command
-from evo.cli.options import json_option, plain
+from evo.cli.options import json_option
+from evo.words import plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -14,11 +14,10 @@ from evo.cli.options import (
     json_option,
     named,
     open_for_reading,
-    plain,
     shipped_archive,
     writable_archive,
 )
-from evo.words import counted
+from evo.words import counted, plain
 
 _LISTED = 20
 

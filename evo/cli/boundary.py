@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from evo.errors import EvoError, ExperimentError
+from evo.words import plain
 from evo.writing import why
 
 INTERRUPTED = 130
@@ -67,7 +68,7 @@ class UserError(click.ClickException):
     def show(self, file: Any = None) -> None:
         """Write `evo: <line>` for each line of the message."""
         for line in self.message.splitlines():
-            click.echo(f"evo: {line}", file=file, err=file is None)
+            click.echo(f"evo: {plain(line)}", file=file, err=file is None)
 
 
 class Command(click.Command):

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 import click
 
 from evo.archive import Archive
-from evo.cli.options import named, plain
+from evo.cli.options import named
 from evo.lineage import Blame, Difference, Lineage, Node, Share, Step
 from evo.lineage.graphs import node_json, step_json
 from evo.lineage.sketches import Sketch, sketch_of
 from evo.llm.costs import cost_of, cost_text
 from evo.progress import shape_text, time_text, usd_text
 from evo.report.history import title_of
+from evo.words import plain
 
 _INDENT = " " * 6
 _DEEPEST = 24

@@ -8,6 +8,7 @@ import click
 
 from evo.cli.boundary import Command
 from evo.cli.options import archive_option, writable_archive
+from evo.words import plain
 
 
 @click.command(cls=Command)
@@ -38,4 +39,5 @@ def inject(run_id: str, kernel: Path, why: str, archive: Path | None) -> None:
     else:
         more = " --set search.generations=N" if run.status == "finished" else ""
         where = f" --archive {archive}" if archive is not None else ""
-        click.echo(f"{kernel.name} waits; it joins {run.id} with: evo run {run.name} --resume {run.id}{more}{where}")
+        again = f"evo run {run.name} --resume {run.id}{more}{where}"
+        click.echo(plain(f"{kernel.name} waits; it joins {run.id} with: {again}"))

@@ -100,13 +100,6 @@ def shipped_archive() -> Path:
     return SHIPPED_ARCHIVES[1]
 
 
-def plain(text: str) -> str:
-    """Text of an archive for a terminal: control characters are shown, not obeyed."""
-    if text.isprintable():
-        return text
-    return "".join(sign if sign.isprintable() or sign in "\n\t" else repr(sign)[1:-1] for sign in text)
-
-
 def _archive_of_experiment(ref: str) -> Path | None:
     """`[archive] path` of the experiment file that a REF names, None where there is no such file or key."""
     run = ref.partition("/")[0]

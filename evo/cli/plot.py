@@ -11,6 +11,7 @@ import click
 from evo.cli.boundary import Command
 from evo.cli.options import SHIPPED_ARCHIVES, WORKING_ARCHIVE, archive_option, json_option, named, open_for_reading
 from evo.errors import EvoError
+from evo.words import plain
 
 if TYPE_CHECKING:
     from evo.archive import Archive, RunRecord
@@ -123,5 +124,5 @@ def _all(archive: Archive, runs: Sequence[RunRecord], folder: Path, formats: Seq
         try:
             written += _one(archive, runs, kind, folder, kind, formats)
         except EvoError as error:
-            click.echo(f"evo: no {kind} plot: {error}", err=True)
+            click.echo(f"evo: no {kind} plot: {plain(str(error))}", err=True)
     return written

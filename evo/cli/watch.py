@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 
 from evo.cli.boundary import Command
-from evo.cli.options import archive_option, open_for_reading, plain
+from evo.cli.options import archive_option, open_for_reading
+from evo.words import plain
 
 
 @click.command(cls=Command)

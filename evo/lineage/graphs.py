@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from evo.lineage.genealogy import Lineage, Step
 from evo.lineage.sketches import Sketch, sketch_of
+from evo.words import plain
 
 
 def as_dot(nodes: Iterable[Sketch], path: Iterable[int] = (), *, whole: bool = False) -> Iterator[str]:
@@ -23,8 +24,8 @@ def as_dot(nodes: Iterable[Sketch], path: Iterable[int] = (), *, whole: bool = F
     yield from ("digraph lineage {", "  rankdir=TB;", '  node [shape=box, fontname="Helvetica", fontsize=10];')
     for node in nodes:
         known.add(node.n)
-        label = json.dumps(f"#{node.n} {node.operator}\n{node.verdict}", ensure_ascii=False)
-        tooltip = json.dumps(node.reason, ensure_ascii=False)
+        label = _dot(f"#{node.n} {node.operator}\n{node.verdict}")
+        tooltip = _dot(node.reason)
         yield f"  n{node.n} [label={label}, tooltip={tooltip}, penwidth={2 if node.n in thick else 1}];"
         for position, parent in enumerate(node.parents):
             if parent in known:
@@ -113,6 +114,11 @@ def _edges(nodes: Sequence[Sketch]) -> list[tuple[int, Sketch, int]]:
     return [
         (parent, node, position) for node in nodes for position, parent in enumerate(node.parents) if parent in there
     ]
+
+
+def _dot(text: str) -> str:
+    """Text as a string of DOT, which is one of JSON, with control characters shown."""
+    return json.dumps(plain(text), ensure_ascii=False)
 
 
 _PLAIN = re.compile(r"[^A-Za-z0-9 .,:\-+_]")

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
+from evo.words import plain
 from evo.writing import whole
 
 if TYPE_CHECKING:
@@ -147,7 +148,28 @@ def figure_of(picture: Picture) -> Figure:
     figure = Figure(figsize=(COLUMN_WIDTH_IN, picture.height_in), layout="constrained")
     FigureCanvasAgg(figure)
     picture.draw(figure)
+    _show_names(figure)
     return figure
+
+
+def _show_names(figure: Figure) -> None:
+    """Show names as they are: they come from an archive, which may be somebody else's, and are no formulas.
+
+    The labels of ticks are left alone: those of powers are formulas.
+    """
+    from matplotlib.axis import Tick
+    from matplotlib.text import Text
+
+    ticks = {label for tick in figure.findobj(Tick) for label in (tick.label1, tick.label2)}
+    for text in figure.findobj(Text):
+        if text not in ticks:
+            text.set_text(plain(text.get_text()))
+            text.set_parse_math(False)
+
+
+def tick_name(name: str) -> str:
+    """A name as the label of a tick, as it is."""
+    return plain(name).replace("$", r"\$")
 
 
 def axes_of(figure: Figure, title: str, x: str, y: str, *, grid: str = "y") -> Axes:

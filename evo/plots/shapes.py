@@ -23,6 +23,7 @@ from evo.plots.picture import (
     axes_of,
     decimal,
     legend_below,
+    tick_name,
 )
 
 if TYPE_CHECKING:
@@ -102,7 +103,12 @@ class ShapeBars:
                         label="" if index else FLOOR)  # fmt: skip
         axes.axhline(1.0, color="black", linewidth=0.6, zorder=0.6)
         crowded = len(self.shapes) > 4
-        axes.set_xticks(places, self.shapes, rotation=30 if crowded else 0, ha="right" if crowded else "center")
+        axes.set_xticks(
+            places,
+            [tick_name(shape) for shape in self.shapes],
+            rotation=30 if crowded else 0,
+            ha="right" if crowded else "center",
+        )
         axes.margins(y=0.1)
         legend_below(figure, axes, columns=1)
 

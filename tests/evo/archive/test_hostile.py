@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
+import warnings
 from pathlib import Path
 
 import pytest
@@ -92,3 +94,46 @@ def test_a_bug_is_not_blamed_on_a_sound_archive(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr("evo.lineage.statistics._count", None)
     result = CliRunner().invoke(cli, ["lineage", "nm24", "--stats", "--archive", str(tmp_path / "a.db")])
     assert isinstance(result.exception, TypeError)
+
+
+EVIL = 'a"<script>\x1b[2J\x07\x9b31m\u202e$\\frac{$\\N'
+"""Ends quotes, is markup, moves a terminal's cursor, turns text round, is no formula."""
+
+
+def test_texts_of_a_stranger_are_shown_wherever_they_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No terminal obeys them, no plot takes them for a formula, no error carries them."""
+    monkeypatch.chdir(tmp_path)
+    archives.make(Path("a.db"))
+    raw = sqlite3.connect("a.db")
+    raw.execute("update candidates set reason = ?1, operator = ?1, model = ?1", [EVIL])
+    raw.execute("update candidates set reason = ? where generation = 0", [f"seed spmm/{EVIL}: {EVIL}"])
+    raw.execute("update candidates set operator = 'seed' where generation = 0")
+    raw.execute("update timings set limiter = ?1, subject = iif(n is null, ?1, subject)", [EVIL])
+    shapes = [{f"N{EVIL}": 16 * n, "M": 64, "K": 64} for n in (1, 2)]
+    raw.execute("update runs set experiment = json_set(experiment, '$.task.op', ?1, '$.task.pattern.kind', ?1,"
+                " '$.task.shapes', json(?2)), name = ?1, version = ?1, machine = json_object(?1, ?1)",
+                [EVIL, json.dumps(shapes)])  # fmt: skip
+    raw.execute("update outcomes set findings = json_array(json_object('gate', 'COMPILE', 'kind', ?1, 'message', ?1))"
+                " where n = 3", [EVIL])  # fmt: skip
+    raw.execute("insert into events select id, started_at, 'end', json_object('status', ?1, 'reason', ?1) from runs",
+                [EVIL])  # fmt: skip
+    raw.commit()
+    run = raw.execute("select id from runs").fetchone()[0]
+    raw.close()
+    plot = ["--format", "svg", "--out", "plots"]
+    for command in (
+        ["lineage", run], *(["lineage", run, f"--{view}"] for view in ("tree", "stats", "blame", "dot", "mermaid")),
+        ["lineage", run, "--tree", "--dot"], ["lineage", run, "--against", "3"], ["lineage", f"{run}/3"],
+        ["watch", run, "--once"], ["archive", "info"], ["archive", "check"], ["archive", "find", "script"],
+        ["plot", run, "--kind", "all", *plot], ["plot", run, "--kind", "dollars", *plot],
+        ["report", run, "--out", "r.html"], ["run", "smoke", "--resume", run],
+    ):  # fmt: skip
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # of matplotlib: it tells signs it cannot draw by drawing them
+            result = CliRunner().invoke(cli, [*command, "--archive", "a.db"])
+        assert isinstance(result.exception, SystemExit | None), (command, result.exception)
+        assert not set(result.output) & {"\x1b", "\x07", "\x9b", "\u202e"}, command
+        assert result.exit_code == (command[0] == "run" or "dollars" in command), (command, result.output)
+    pictures = {path.stem for path in Path("plots").glob("*.svg")}
+    assert pictures >= {"speedup", "shapes", "credit", "phylogeny", "validity"}
+    assert "<script>\x1b" not in Path("r.html").read_text(encoding="utf-8")
