@@ -267,6 +267,7 @@ class Bulk(Maps):
             place = self.memory.element(region, where - region.base)
             message = f"{who} copies at {place}, not a multiple of 16 bytes: `{site.text}`"
             raise Stop("fault", finding("misaligned", message, site.line))
+        site.remember(region)
         return region, where - region.base
 
     def _box(self, one: Context, found: TensorMap, where: tuple[int, ...], site: Site) -> tuple[Array, Array | None]:

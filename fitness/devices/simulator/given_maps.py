@@ -77,6 +77,7 @@ class Maps:
         if region is None or found.address >= region.end:
             who = self.memory.where(one, one.lanes[0])
             raise Stop("fault", finding("tensormap", f"{who} uses a tensor map of no buffer", site.line))
+        site.remember(region)
         return region, found.address - region.base
 
     def _coordinates(

@@ -20,11 +20,12 @@ from fitness.devices.simulator.blocks import Block, Graph
 from fitness.devices.simulator.emit_memory import space_of
 from fitness.devices.simulator.emit_values import is_value
 from fitness.devices.simulator.liveness import find_live, terminator_reads
-from fitness.devices.simulator.ptx import Address, Function, Instruction, Symbol, symbols_in
+from fitness.devices.simulator.ptx import Address, Function, Instruction, Register, Symbol, Vector, symbols_in
 
 _WARP = frozenset({"shfl", "vote", "match", "redux", "elect"})
-_OPAQUE = frozenset({"cp", "st", "red", "ld", "atom", "wgmma", "tensormap", "mapa"})
-_ORDERING = frozenset({"commit_group", "wait_group", "wait_all", "fence"})
+_OPAQUE = frozenset({"cp", "st", "red", "ld", "atom", "wgmma", "tensormap"})
+_ORDERING = frozenset({"commit_group", "wait_group", "wait_all", "fence", "prefetch"})
+_SIDES = frozenset({"global", "shared::cta", "shared::cluster"})
 _POINTERS = frozenset({"u64", "b64", "s64"})
 
 Place = tuple[int, int]
@@ -155,12 +156,18 @@ class _Analysis:
         self._writers = Writers(graph)
         self._stores: list[Instruction] = []
         self._forms: dict[int, str] = {}
+        self._sources = _pointers(graph, function)
+        self._bulk: dict[str, list[Origins]] = {"load": [], "store": []}  # of bulk copies, which are made in any case
+        self._opaque = False
         for ins in self._instructions():
             form = self._forms[id(ins)] = form_of(ins)
             if form in ("store", "atomic", "copy"):
                 self._stores.append(ins)
-        self._opaque = any(self._is_opaque(ins) for ins in self._instructions())
-        self._sources = _pointers(graph, function)
+            way = bulk_way(ins)
+            if way is not None:
+                self._bulk[way].append(self.place(ins)[1])
+            else:
+                self._opaque |= self._is_opaque(ins)
 
     def _instructions(self) -> Iterator[Instruction]:
         return (ins for block in self.graph.blocks for ins in block.instructions)
@@ -203,11 +210,13 @@ class _Analysis:
         form = self._forms[id(ins)]
         if form in ("load", "copy", "atomic"):
             self._matters(*self.place(ins))
-        elif ins.op[0] == "wgmma":  # by descriptors
+        elif ins.op[:2] == ("wgmma", "mma_async"):  # by descriptors
             self._matters("shared", None)
 
     def _more_stores(self) -> bool:
         """Keep stores to places whose contents matter; whether there were any."""
+        if "shared" not in self.spaces and any(self._may_change(far) for far in self._bulk["store"]):
+            self._matters("shared", None)
         found = [ins for ins in self._stores if id(ins) not in self.kept and self._may_matter(ins)]
         for ins in found:
             self._keep(ins)
@@ -221,6 +230,9 @@ class _Analysis:
             self.spaces |= {"shared", "local"}
         if space in ("shared", "local") and not self._opaque:
             self.spaces.add(space)
+            if space == "shared":
+                for far in self._bulk["load"]:
+                    self._matters("global", far)
         elif origins is None or self._opaque:
             self.anything = True
         else:
@@ -232,11 +244,21 @@ class _Analysis:
         space, origins = ("shared", None) if form == "copy" else self.place(ins)
         if space in ("shared", "local"):
             return space in self.spaces
-        globally = self.anything or (bool(self.names) if origins is None else bool(self.names & origins))
-        return globally or (space == "generic" and bool(self.spaces))
+        return self._may_change(origins) or (space == "generic" and bool(self.spaces))
+
+    def _may_change(self, origins: Origins) -> bool:
+        """Whether a store to global memory may change what matters."""
+        return self.anything or (bool(self.names) if origins is None else bool(self.names & origins))
 
     def place(self, ins: Instruction) -> tuple[str, Origins]:
-        """(space, origins) of the memory an instruction accesses; of a `cp.async` what it reads."""
+        """(space, origins) of the memory an instruction accesses; of a copy those of its side in global memory."""
+        way = bulk_way(ins)
+        if way is not None:
+            operand = ins.operands[1 if way == "load" else 0]
+            far = operand.items[0] if isinstance(operand, Vector) else operand  # [map, {coordinates}]
+            if isinstance(far, Register | Symbol):
+                far = Address(far, 0)
+            return "global", self._origins(far) if isinstance(far, Address) else None
         op = ins.op[1:] if ins.op[0] == "touch" else ins.op
         addresses = [operand for operand in ins.operands if isinstance(operand, Address)]
         if not addresses:
@@ -256,6 +278,14 @@ class _Analysis:
         if id(ins) in self.kept:
             return [ins]
         return [] if self._forms[id(ins)] == "value" else [touch(ins)]
+
+
+def bulk_way(ins: Instruction) -> str | None:
+    """Which way a bulk copy goes between global and shared memory: "load" or "store"; None of anything else."""
+    sides = [part for part in ins.op[3:] if part in _SIDES] if ins.op[:3] == ("cp", "async", "bulk") else []
+    if len(sides) != 2 or "global" not in sides:
+        return None
+    return "load" if sides[1] == "global" else "store"
 
 
 def touch(ins: Instruction) -> Instruction:

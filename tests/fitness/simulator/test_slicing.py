@@ -94,6 +94,25 @@ def test_products_and_sums_are_left_out_and_indices_are_not() -> None:
     same_counters(program, Inputs({"x": floats(100), "which": which}, {"y": np.zeros(96, np.float32)}))
 
 
+def test_products_of_tiles_that_bulk_copies_bring_are_left_out() -> None:
+    """What a copy reads is known by its tensor map, and matters where a value of a tile decides the way."""
+    text = kernel_cases.source("wgmma_specialised")
+    assert "wgmma.multiply" in generate(parse(compiled(text).ptx), "gemm", track=False).source
+    kernel = kernel_of(text)
+    assert "wgmma.multiply" not in kernel.source
+    assert "memory.store" not in kernel.source
+    assert kernel.reads == frozenset()
+    decides = "if (threadIdx.x % 128 == 0) mbarrier"
+    assert text.count(decides) == 1
+    looked = kernel_of(text.replace(decides, "if (ring[s * bytes] == 77) return;\n        " + decides))
+    assert "wgmma.multiply" not in looked.source
+    assert looked.reads is not None
+    assert {name.rsplit("_", 1)[1] for name in looked.reads} == {"0", "1"}  # both maps
+    on_sum = kernel_of(text.replace(decides, "if (sum[0] > 7) return;\n        " + decides))
+    assert "wgmma.multiply" in on_sum.source
+    assert on_sum.reads == looked.reads
+
+
 THROUGH = {
     "shared memory": "__shared__ int s[32]; s[t] = which[t]; __syncthreads(); y[t] = x[s[31 - t]];",
     "local memory": "int s[4]; for (int i = 0; i < 4; i++) s[i] = which[t + i]; y[t] = x[s[which[t] & 3]];",
