@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import os
 import sqlite3
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from evo.writing import why
 
 BUSY_S = 30.0
 """How long a writer waits for another run's transaction (they take milliseconds)."""
+
+_PAUSE_S = 0.02
 
 CACHE = "cache_size=-8192"
 """KiB of pages that SQLite keeps: with its own 2 MB a lookup for each of 100,000 candidates reads most pages anew."""
@@ -220,12 +223,25 @@ def _prepare(database: Database) -> None:
     """WAL and pending migrations; two processes may do this at once."""
     if _pragma(database, "user_version") == VERSION:
         return
-    database.conn.execute("PRAGMA journal_mode=WAL").fetchone()
+    _switch_to_wal(database)
     with transaction(database):
         if _pragma(database, "user_version") < VERSION:
             migrations.apply(database)
             database.conn.execute(f"PRAGMA application_id={APPLICATION_ID}")
             database.conn.execute(f"PRAGMA user_version={VERSION}")
+
+
+def _switch_to_wal(database: Database) -> None:
+    """WAL, as soon as no other process has a lock: SQLite waits for all else, but not for this."""
+    for attempt in range(round(BUSY_S / _PAUSE_S), -1, -1):
+        try:
+            database.conn.execute("PRAGMA journal_mode=WAL").fetchone()
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or attempt == 0:
+                raise
+            time.sleep(_PAUSE_S)
+        else:
+            return
 
 
 def _pragma(database: Database, name: str) -> int:

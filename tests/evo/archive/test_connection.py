@@ -142,6 +142,14 @@ def test_two_processes_make_it_at_once(tmp_path: Path) -> None:
     assert errors == []
 
 
+def test_a_file_that_another_process_is_making_is_waited_for(tmp_path: Path) -> None:
+    """SQLite itself does not wait for the switch to WAL, only for locks of rows."""
+    other = sqlite3.connect(tmp_path / "a.db", isolation_level=None, check_same_thread=False)
+    other.execute("begin immediate")
+    threading.Timer(0.3, other.close).start()
+    made(tmp_path / "a.db")
+
+
 def test_damaged(tmp_path: Path) -> None:
     path = made(tmp_path / "a.db")
     size = path.stat().st_size
