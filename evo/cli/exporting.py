@@ -38,10 +38,19 @@ def export_tables(archive: Archive, run_ids: list[str], out: Path, kind: str, *,
         for key, text in sources_of(archive, run_ids):
             if not key.isalnum():  # a key names a file here; the archive may be somebody else's
                 raise ArchiveError(f"{key!r} is no key of a source", "see what is wrong with: evo archive check")
-            with open(folder / f"{key}.cu", "w", encoding="utf-8") as file:
-                file.write(text)
+            _write_source(folder / f"{key}.cu", text.encode())
             counts["sources"] += 1
     return counts
+
+
+def _write_source(path: Path, text: bytes) -> None:
+    """Write one, unless it is there: its name is its content, and to write over a file makes many disks flush it."""
+    try:
+        if path.read_bytes() == text:
+            return
+    except FileNotFoundError:
+        pass
+    path.write_bytes(text)
 
 
 def _write(archive: Archive, table: str, run_ids: list[str], path: Path, kind: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,13 @@ def test_export_into_a_folder_with_files_is_refused_unless_forced(run_id: str) -
     assert (folder / "runs.jsonl").read_text(encoding="utf-8") == "mine"
     assert evo("archive", "export", "--out", "files", "--force")[0] == 0
     assert json.loads((folder / "runs.jsonl").read_text(encoding="utf-8"))["id"] == run_id
+    first, second = sorted((folder / "sources").iterdir())
+    text = first.read_bytes()
+    first.write_bytes(text[:-9])  # as a disk that was full leaves it
+    os.utime(second, (1, 1))
+    assert evo("archive", "export", "--out", "files", "--force")[0] == 0
+    assert first.read_bytes() == text
+    assert second.stat().st_mtime == 1  # there already: left alone
     Path("text").write_text("a file", encoding="utf-8")
     assert evo("archive", "export", "--out", "text")[0] == 1
 
