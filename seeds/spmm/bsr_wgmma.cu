@@ -1,49 +1,45 @@
 /*---
-about       = "Block-sparse SpMM on Hopper: a warpgroup to a block row, tiles of X multicast to the blocks of a cluster"
+about       = "Block-sparse SpMM on Hopper: block rows share tiles of X in a ring, each has a warpgroup and W by itself"
 format      = { name = "bsr", r = "R", c = "C", order = "core" }
 dtypes      = ["float16", "bfloat16"]
 layouts     = ["row"]
 archs       = ["sm_90a"]
 require     = ["K <= 32768"]
-constraints = [
-    "NT * R <= 256",
-    "C >= 8 * CM",
-    "STAGES * round_up(128 * C * NT + 2 * R * C * ROWS, 1024) <= 200 * 1024",
-]
+constraints = ["NT * R <= 256", "STAGES * 128 * C * NT + ROWS * W_STAGES * 2 * R * C * WB <= 200 * 1024"]
 
-[[tensormap]]  # of a C x 64 tile of X the rows that one block of the cluster brings
+[[tensormap]]  # C x 64 of X
 name        = "x_map"
 tensor      = "X"
 dims        = ["N", "K"]
 strides     = ["2 * ldx"]
-box         = ["64", "C // CM"]
+box         = ["64", "C"]
 swizzle     = "128B"
 l2promotion = "256B"
 
 [[launch]]
-kernel  = "spmm"
-when    = "ldx % 8 == 0"
-grid    = ["CM * cdiv(M, CM * ROWS * R) * cdiv(N, 64 * NT)"]
-block   = ["128 * ROWS + 32"]
-cluster = ["CM"]
-shared  = """max(STAGES * round_up(128 * C * NT + 2 * R * C * ROWS, 1024), 128 * NT * ROWS * R) + 16 * STAGES
-             + 8 * cdiv(K, C)"""
-args    = ["x_map", "W.values", "W.indices", "W.indptr", "Y", "bias", "residual", "scale", "M", "N", "K", "ldy"]
+kernel = "spmm"
+when   = "ldx % 8 == 0"
+grid   = ["cdiv(M, ROWS * R) * cdiv(N, 64 * NT)"]
+block  = ["128 * ROWS + 32 * NT"]
+shared = """max(STAGES * 128 * C * NT + ROWS * W_STAGES * 2 * R * C * WB, 128 * NT * ROWS * R)
+            + 16 * (STAGES + ROWS * W_STAGES) + 8 * cdiv(K, C)"""
+args   = ["x_map", "W.values", "W.indices", "W.indptr", "Y", "bias", "residual", "scale", "M", "N", "K", "ldy"]
 
 [[launch]]
 kernel = "spmm_unaligned"
 when   = "ldx % 8 != 0"
-grid   = ["cdiv(M, R) * cdiv(N, 128)"]
+grid   = ["cdiv(M, R) * cdiv(N, 128 * min(128 // R, 4))"]
 block  = ["128"]
 args   = ["W.values", "W.indices", "W.indptr", "X", "Y", "bias", "residual", "scale", "M", "N", "K", "ldx", "ldy"]
 
 [params]
-R      = { values = [16, 32, 64],                    default = 32 }  # the format's block
-C      = { values = [16, 32, 64],                    default = 32 }
-ROWS   = { values = [1, 2, 3, 4],                    default = 4 }   # block rows of a block, a warpgroup each
-NT     = { values = [1, 2, 4, 8],                    default = 2 }   # 64 columns each
-CM     = { values = [1, 2, 4, 8],                    default = 2 }   # blocks of a cluster, one below the other
-STAGES = { values = [2, 3, 4, 5, 6, 7, 8, 10, 12],   default = 6 }
+R        = { values = [16, 32, 64],          default = 32 }  # the format's block
+C        = { values = [16, 32, 64],          default = 32 }
+ROWS     = { values = [1, 2, 3, 4, 5, 6],    default = 4 }   # block rows of a block, a warpgroup each
+NT       = { values = [1, 2, 4, 8],          default = 2 }   # 64 columns each
+STAGES   = { values = [2, 3, 4, 6, 8, 12],   default = 6 }   # tiles of X in the ring
+WB       = { values = [1, 2, 4, 8],          default = 2 }   # blocks of W that a warpgroup gets at a time
+W_STAGES = { values = [2, 3, 4],             default = 3 }   # so many of these pieces are there or on their way
 ---*/
 #include "task.cuh"
 #include "wgmma.cuh"
@@ -51,44 +47,41 @@ STAGES = { values = [2, 3, 4, 5, 6, 7, 8, 10, 12],   default = 6 }
 using evo::in_t;
 using evo::out_t;
 
-constexpr int BN = 64 * NT, CONSUMERS = 128 * ROWS, THREADS = CONSUMERS + 32;
-constexpr int X_TILE = C * 128, X_BYTES = X_TILE * NT, W_BYTES = R * C * 2;  // of a stage: NT tiles of X, ROWS of W
-constexpr int STAGE_BYTES = (X_BYTES + W_BYTES * ROWS + 1023) / 1024 * 1024;
-constexpr int RING_BYTES = evo::larger(STAGES * STAGE_BYTES, ROWS * R * BN * 2);  // later it holds the tile of Y
-constexpr uint32_t EVERY_BLOCK = (1u << CM) - 1;
+constexpr int BN = 64 * NT, CONSUMERS = 128 * ROWS, THREADS = CONSUMERS + 32 * NT;
+constexpr int X_TILE = C * 128, STAGE_BYTES = X_TILE * NT, BLOCK_BYTES = R * C * 2, PIECE_BYTES = BLOCK_BYTES * WB;
+constexpr int W_RING = STAGES * STAGE_BYTES;  // where the rings of W begin, one for each warpgroup
+constexpr int RING_BYTES = evo::larger(W_RING + ROWS * W_STAGES * PIECE_BYTES, ROWS * R * BN * 2);  // later: tile of Y
 constexpr bool BFLOAT16 = EVO_IN == EVO_BFLOAT16;
 
-// What a block works on. A step is a block column of W that some block row of the cluster has; all blocks of a cluster
-// take the same steps.
+// What a block works on. A step is a block column of W that one of the block's rows has.
 struct Work {
-    int rank, first, n0, columns;  // place in the cluster; its first block row; first column of Y; block columns of W
+    int first, n0, columns;  // first block row; first column of Y; block columns of W
     unsigned char* ring;
-    uint64_t *full, *empty;
-    uint32_t* masks;   // of each step: bit i stands for the cluster's block row i
-    int* order;        // its block column
+    uint64_t *full, *empty, *w_full, *w_empty;
+    uint32_t* masks;         // of each step: bit i stands for the block's row i
+    int* order;              // its block column
 
     __device__ __forceinline__ Work(unsigned char* shared, int M, int K) {
-        const int clusters_m = evo::cdiv(M, CM * ROWS * R), cluster = blockIdx.x / CM;
-        rank = blockIdx.x % CM;
-        first = cluster % clusters_m * (CM * ROWS);
-        n0 = cluster / clusters_m * BN;
+        const int tiles_m = evo::cdiv(M, ROWS * R);
+        first = blockIdx.x % tiles_m * ROWS;
+        n0 = blockIdx.x / tiles_m * BN;
         columns = evo::cdiv(K, C);
         ring = shared;
         full = reinterpret_cast<uint64_t*>(shared + RING_BYTES), empty = full + STAGES;
-        masks = reinterpret_cast<uint32_t*>(empty + STAGES);
+        w_full = empty + STAGES, w_empty = w_full + ROWS * W_STAGES;
+        masks = reinterpret_cast<uint32_t*>(w_empty + ROWS * W_STAGES);
         order = reinterpret_cast<int*>(masks + columns);
     }
-    __device__ __forceinline__ uint32_t own(uint32_t mask) const { return mask >> (rank * ROWS) & ((1u << ROWS) - 1); }
 };
 
 // region: plan(work, indices, indptr, rows)
-// Which block rows of the cluster have which block column, and the steps in the order of the columns; how many.
+// Which of the block's rows have which block column, and the steps in the order of the columns; how many.
 __device__ __forceinline__ int plan(const Work& work, const int* indices, const int* indptr, int rows) {
     __shared__ int count;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     for (int i = threadIdx.x; i < work.columns; i += THREADS) work.masks[i] = 0;
     __syncthreads();
-    for (int i = warp; i < CM * ROWS && work.first + i < rows; i += THREADS / 32) {
+    for (int i = warp; i < ROWS && work.first + i < rows; i += THREADS / 32) {
         const int end = __ldg(indptr + work.first + i + 1);
         for (int at = __ldg(indptr + work.first + i) + lane; at < end; at += 32)
             atomicOr(work.masks + __ldg(indices + at), 1u << i);
@@ -112,53 +105,44 @@ __device__ __forceinline__ int plan(const Work& work, const int* indices, const 
 }
 // endregion
 
-__device__ __forceinline__ void everybody_meets() {
-    if constexpr (CM > 1) {
-        evo::cluster_arrive();
-        evo::cluster_wait();
-    } else {
-        __syncthreads();
-    }
-}
-
-// region: copy_step(work, slot, column, own, values, x, lane, next)
-// A lane for each own block row starts the copy of its block of W, if it has one, and moves on to the next; the first
-// lane that of its rows of the tiles of X, for all blocks of the cluster.
-__device__ __forceinline__ void copy_step(const Work& work, int slot, int column, uint32_t own, const in_t* values,
-                                          const evo::TensorMap* x, int lane, int& next) {
-    constexpr int PART = C / CM;
-    unsigned char* stage = work.ring + slot * STAGE_BYTES;
-    uint64_t* full = work.full + slot;
-    if (lane == 0) evo::mbarrier_arrive_expect_tx(full, X_BYTES + __popc(own) * W_BYTES);
-    __syncwarp();
-    if (lane == 0) {
-#pragma unroll
-        for (int nt = 0; nt < NT; ++nt) {
-            unsigned char* target = stage + nt * X_TILE + work.rank * PART * 128;
-            const int n = work.n0 + nt * 64, k = column * C + work.rank * PART;
-            if constexpr (CM > 1)
-                evo::tensor_load_multicast(target, x, n, k, full, EVERY_BLOCK);
-            else
-                evo::tensor_load(target, x, n, k, full);
-        }
-    }
-    if (own >> lane & 1)
-        evo::bulk_load(stage + X_BYTES + lane * W_BYTES, values + int64_t(next++) * (R * C), W_BYTES, full);
-}
-// endregion
-
-// One warp keeps the ring full.
-__device__ __forceinline__ void copy_all(const Work& work, int steps, const in_t* values, const int* indptr, int rows,
-                                         const evo::TensorMap* x) {
-    const int lane = threadIdx.x % 32, row = work.first + work.rank * ROWS + lane;
-    int next = lane < ROWS && row < rows ? __ldg(indptr + row) : 0;  // block of W
+// region: copy_tiles(work, steps, x)
+// One warp for each 64 columns keeps the ring of X full: to start a copy takes longer than the products of its step, so
+// that one warp would not do for all.
+__device__ __forceinline__ void copy_tiles(const Work& work, int steps, const evo::TensorMap* x) {
+    const int nt = (threadIdx.x - CONSUMERS) / 32;
+    if (threadIdx.x % 32 != 0) return;
     int slot = 0, round = 0;
     for (int s = 0; s < steps; ++s) {
+        const int k = work.order[s] * C;
         if (round > 0) evo::mbarrier_wait(work.empty + slot, (round - 1) & 1);
-        copy_step(work, slot, work.order[s], work.own(work.masks[s]), values, x, lane, next);
+        evo::mbarrier_arrive_expect_tx(work.full + slot, X_TILE);
+        evo::tensor_load(work.ring + slot * STAGE_BYTES + nt * X_TILE, x, work.n0 + nt * 64, k, work.full + slot);
         if (++slot == STAGES) slot = 0, ++round;
     }
 }
+// endregion
+
+// The blocks of a row lie one after another: its warpgroup gets them in pieces, by a ring and barriers of its own.
+struct Blocks {
+    int count;
+    const in_t* values;
+    unsigned char* ring;
+    uint64_t *full, *empty;
+
+    __device__ __forceinline__ Blocks(const Work& work, const in_t* w, const int* indptr, int row, int rows) {
+        const int i = work.first + row, begin = i < rows ? __ldg(indptr + i) : 0;
+        count = i < rows ? __ldg(indptr + i + 1) - begin : 0;
+        values = w + int64_t(begin) * (R * C);
+        ring = work.ring + W_RING + row * W_STAGES * PIECE_BYTES;
+        full = work.w_full + row * W_STAGES, empty = work.w_empty + row * W_STAGES;
+    }
+    // One thread starts the copy of a piece.
+    __device__ __forceinline__ void copy(int piece) const {
+        const int bytes = min(WB, count - piece * WB) * BLOCK_BYTES, slot = piece % W_STAGES;
+        evo::mbarrier_arrive_expect_tx(full + slot, bytes);
+        evo::bulk_load(ring + slot * PIECE_BYTES, values + int64_t(piece) * (WB * R * C), bytes, full + slot);
+    }
+};
 
 // region: multiply(acc, x, w)
 // Transposed, so that a block's rows are the N of wgmma: D (64 columns of Y x R rows) += X' (64 x C) * W' (C x R).
@@ -176,22 +160,31 @@ __device__ __forceinline__ void multiply(float (&acc)[NT][R / 2], uint64_t x, ui
 // endregion
 
 // A warpgroup's block row: each step is waited for and given back, those with a block of the row are multiplied.
-__device__ __forceinline__ void multiply_row(float (&acc)[NT][R / 2], const Work& work, int steps, int row) {
+__device__ __forceinline__ void multiply_row(float (&acc)[NT][R / 2], const Work& work, const Blocks& blocks, int steps,
+                                             int row) {
     const int lane = threadIdx.x % 32;
-    const uint64_t x = evo::wgmma_descriptor_128b(work.ring);
-    const uint64_t w = evo::wgmma_descriptor_core(work.ring + X_BYTES + row * W_BYTES, C * 16);
-    const uint32_t own = 1u << (work.rank * ROWS + row);
-    int slot = 0;
-    uint32_t parity = 0;
+    const bool copies = threadIdx.x % 128 == 0;
+    const uint64_t x = evo::wgmma_descriptor_128b(work.ring), w = evo::wgmma_descriptor_core(blocks.ring, C * 16);
+    if (copies)
+        for (int piece = 0; piece < W_STAGES && piece * WB < blocks.count; ++piece) blocks.copy(piece);
+    int slot = 0, block = 0, piece = 0, w_slot = 0;
+    uint32_t parity = 0, w_parity = 0;
     for (int s = 0; s < steps; ++s) {
+        const bool mine = work.masks[s] >> row & 1;
+        if (mine && block == 0) evo::mbarrier_wait(blocks.full + w_slot, w_parity);
         evo::mbarrier_wait(work.full + slot, parity);
-        if (work.masks[s] & own) multiply(acc, x + slot * (STAGE_BYTES / 16), w + slot * (STAGE_BYTES / 16));
-        if constexpr (CM > 1) {
-            if (lane < CM) evo::mbarrier_arrive_cluster(work.empty + slot, lane);
-        } else {
-            if (lane == 0) evo::mbarrier_arrive(work.empty + slot);
-        }
+        if (mine) multiply(acc, x + slot * (STAGE_BYTES / 16), w + (w_slot * WB + block) * (BLOCK_BYTES / 16));
+        if (lane == 0) evo::mbarrier_arrive(work.empty + slot);
         if (++slot == STAGES) slot = 0, parity ^= 1;
+        if (mine && ++block == WB) {  // the piece is done: its place is for the one W_STAGES further on
+            if (lane == 0) evo::mbarrier_arrive(blocks.empty + w_slot);
+            if (copies && (piece + W_STAGES) * WB < blocks.count) {
+                evo::mbarrier_wait(blocks.empty + w_slot, w_parity);
+                blocks.copy(piece + W_STAGES);
+            }
+            block = 0, ++piece;
+            if (++w_slot == W_STAGES) w_slot = 0, w_parity ^= 1;
+        }
     }
 }
 
@@ -207,7 +200,7 @@ __device__ __forceinline__ void store_row(const float (&acc)[NT][R / 2], const W
                                           const evo::Epilogue& epilogue, int M, int N, int64_t ldy) {
     constexpr int CHUNKS = BN / 8;
     const int thread = threadIdx.x % 128, warp = thread / 32, lane = thread % 32;
-    const int m0 = (work.first + work.rank * ROWS + row) * R;
+    const int m0 = (work.first + row) * R;
     uint4* tile = reinterpret_cast<uint4*>(work.ring) + row * R * CHUNKS;
     evo::named_barrier(1, CONSUMERS);  // nobody reads the ring any more
 #pragma unroll
@@ -262,49 +255,68 @@ spmm(const __grid_constant__ evo::TensorMap x_map, const in_t* values, const int
     const int rows = evo::cdiv(M, R);
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; ++i) {
-            evo::mbarrier_init(work.full + i, 1);
-            evo::mbarrier_init(work.empty + i, CM * CONSUMERS / 32);
+            evo::mbarrier_init(work.full + i, NT);
+            evo::mbarrier_init(work.empty + i, CONSUMERS / 32);
+        }
+        for (int i = 0; i < ROWS * W_STAGES; ++i) {
+            evo::mbarrier_init(work.w_full + i, 1);
+            evo::mbarrier_init(work.w_empty + i, 4);
         }
         evo::fence_mbarrier_init();
     }
     const int steps = plan(work, indices, indptr, rows);
-    everybody_meets();
     if (threadIdx.x >= CONSUMERS) {
-        copy_all(work, steps, values, indptr, rows, &x_map);
+        copy_tiles(work, steps, &x_map);
     } else {
         const int row = threadIdx.x / 128;
+        const Blocks blocks(work, values, indptr, row, rows);
         float acc[NT][R / 2] = {};
-        multiply_row(acc, work, steps, row);
+        multiply_row(acc, work, blocks, steps, row);
         store_row(acc, work, row, y, evo::Epilogue{bias, residual, scale}, M, N, ldy);
     }
-    if constexpr (CM > 1) everybody_meets();  // no block goes while others still send to it
 }
 
-// For rows of X that the copy engine cannot take: one column of Y and R rows to a thread.
+// For rows of X that the copy engine cannot take: COLUMNS columns of Y, 128 apart, and R rows to a thread.
+constexpr int COLUMNS = 128 / R < 4 ? 128 / R : 4;
+
 extern "C" __global__ void __launch_bounds__(128)
 spmm_unaligned(const in_t* values, const int* indices, const int* indptr, const in_t* x, out_t* y, const in_t* bias,
                const out_t* residual, float scale, int M, int N, int K, int64_t ldx, int64_t ldy) {
     const evo::Epilogue epilogue{bias, residual, scale};
-    const int rows = evo::cdiv(M, R), row = blockIdx.x % rows, n = blockIdx.x / rows * 128 + threadIdx.x;
-    if (n >= N) return;
-    float acc[R] = {};
+    const int rows = evo::cdiv(M, R), row = blockIdx.x % rows, n = blockIdx.x / rows * (128 * COLUMNS) + threadIdx.x;
+    float acc[COLUMNS][R] = {};
     const int end = __ldg(indptr + row + 1);
     for (int block = __ldg(indptr + row); block < end; ++block) {
-        const in_t* w = values + int64_t(block) * (R * C);
         const int k0 = __ldg(indices + block) * C;
 #pragma unroll 1
-        for (int k = 0; k < C && k0 + k < K; ++k) {
-            const float v = evo::to_float(__ldg(x + evo::x_index(k0 + k, n, ldx)));
+        for (int k = 0; k < C && k0 + k < K; k += 8) {
+            const in_t* matrices = values + int64_t(block) * (R * C) + k * 8;
+            float v[COLUMNS][8];
 #pragma unroll
-            for (int r = 0; r < R; ++r)
-                acc[r] = fmaf(evo::to_float(__ldg(w + (r / 8 * (C / 8) + k / 8) * 64 + r % 8 * 8 + k % 8)), v, acc[r]);
+            for (int c = 0; c < COLUMNS; ++c)
+#pragma unroll
+                for (int i = 0; i < 8; ++i) {
+                    const bool inside = n + c * 128 < N && k0 + k + i < K;
+                    v[c][i] = inside ? evo::to_float(__ldg(x + evo::x_index(k0 + k + i, n + c * 128, ldx))) : 0.0f;
+                }
+#pragma unroll
+            for (int r = 0; r < R; ++r) {
+                float w[8];
+                evo::load_floats(w, matrices + r / 8 * (C * 8) + r % 8 * 8);
+#pragma unroll
+                for (int c = 0; c < COLUMNS; ++c)
+#pragma unroll
+                    for (int i = 0; i < 8; ++i) acc[c][r] = fmaf(w[i], v[c][i], acc[c][r]);
+            }
         }
     }
 #pragma unroll
-    for (int r = 0; r < R; ++r) {
-        const int m = row * R + r;
-        if (m >= M) break;
-        const int64_t at = evo::y_index(m, n, ldy);
-        y[at] = epilogue(acc[r], m, at);
-    }
+    for (int c = 0; c < COLUMNS; ++c)
+#pragma unroll
+        for (int r = 0; r < R; ++r) {
+            const int m = row * R + r;
+            if (m >= M || n + c * 128 >= N) continue;
+            const int64_t at = evo::y_index(m, n + c * 128, ldy);
+            y[at] = epilogue(acc[c][r], m, at);
+        }
 }

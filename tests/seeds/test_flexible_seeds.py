@@ -147,7 +147,7 @@ SETTINGS: dict[str, dict[str, int]] = {
     "gemm/fused_tiled": {"BM": 32, "BN": 128, "BK": 8, "TN": 8},
     "gemm/fused_wgmma": {"SMALL_N": 0, "WG": 2, "BN": 32, "KB": 2, "SPLITK": 2, "CLUSTER_M": 2, "STAGES": 2},
     "spmm/bsr_mma": {"R": 64, "C": 16, "BN": 32, "WN": 8, "SLOTS": 4, "STAGES": 2},
-    "spmm/bsr_wgmma": {"R": 16, "C": 64, "ROWS": 3, "NT": 1, "CM": 4, "STAGES": 2},
+    "spmm/bsr_wgmma": {"R": 16, "C": 64, "ROWS": 3, "NT": 1, "STAGES": 2, "WB": 1, "W_STAGES": 2},
     "spmm/bsr_scalar": {"R": 4, "C": 64, "BM": 16, "BN": 8},
     "spmm/bitmap_mma": {"WARPS": 1, "MT": 2, "BN": 16, "BK": 64, "STAGES": 2},
     "spmm/bitmap_rows": {"TX": 4, "THREADS": 64, "VEC": 8, "UNROLL": 1},

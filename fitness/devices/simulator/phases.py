@@ -136,8 +136,9 @@ class Mbarriers(Objects):
         parked = _Parked(context, slots, offsets, wanted, parity, site.line, target, values, place)
         done = self._done(parked)
         if not done.all():
-            for offset, here in groups(offsets[~done]):
-                if self._land(self._barriers[offset], slots[~done][here]):
+            early = ~done
+            for offset, here in groups(offsets[early]):
+                if self._land(self._barriers[offset], slots[early][here]):
                     done = self._done(parked)
         if done.all():
             self._acquire(parked, done)

@@ -174,3 +174,33 @@ def test_an_initialisation_nobody_was_told_of() -> None:
     execution = run(source, launch("misuse", 1, 64, "y"), {}, {"y": np.zeros(64, np.float32)})
     assert kinds(execution) == {"race"}
     assert "since it was initialised" in execution.findings[0].message
+
+
+APART = (
+    PRELUDE
+    + """
+extern "C" __global__ void apart(const float* x, float* y) {
+  __shared__ alignas(128) float tile[4][32];
+  __shared__ alignas(8) uint64_t full[4];
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < 4; ++i) mbarrier_init(full + i, 1);
+    fence_mbarrier_init();
+    for (int i = 0; i < 4; ++i) {
+      mbarrier_arrive_expect_tx(full + i, 128);
+      bulk_load(tile[i], x + 32 * i, 128, full + i);
+    }
+  }
+  __syncthreads();
+  mbarrier_wait(full + warp, 0);
+  y[32 * warp + lane] = tile[warp][lane];
+}
+"""
+)
+
+
+def test_warps_may_wait_together_for_mbarriers_of_their_own() -> None:
+    """What lands for the first of them ended the waiting of some, and the others were looked for among the rest."""
+    x = floats(128)
+    execution = clean(run(APART, launch("apart", 1, 128, "x", "y"), {"x": x}, {"y": np.zeros(128, np.float32)}))
+    np.testing.assert_array_equal(execution.outputs["y"], x)
