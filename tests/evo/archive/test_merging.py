@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from evo.archive import Archive, copying
+from evo.archive import Archive, columns, copying
 from evo.archive.copying import run_tables
 from evo.archive.merging import Merged, merge, merge_file
 from evo.errors import ArchiveError
@@ -264,3 +264,22 @@ def test_two_runs_that_go_on_from_the_copy_here_stay_two(tmp_path: Path) -> None
         assert (len(merged.added), merged.extended) == (1, (run.id,))
         assert {archive.entries(found.id)[-1].reason for found in archive.runs()} == {"mine", "theirs"}  # type: ignore[union-attr]
         assert merge(archive, both) == Merged(same=merged.extended + merged.added)
+
+
+def test_readers_and_writers_that_have_it_open_go_on(tmp_path: Path) -> None:
+    """Indexes are made anew below them."""
+    path = tmp_path / "here.db"
+    archives.make(path)
+    with Archive.open(tmp_path / "two.db") as archive:
+        theirs = [archives.fill(archive, f"their{number}").id for number in range(2)]
+    with Archive.open(path, readonly=True) as reader, Archive.open(path) as writer, Archive.open(path) as archive:
+        (run,) = reader.runs()
+        rows = columns.steps(reader, run.id, "n")
+        assert next(rows) == (0,)
+        assert merge(archive, tmp_path / "two.db").added == tuple(theirs)
+        assert [n for (n,) in rows] == [1, 2, 3, 4, 5]
+        assert len(reader.find("mma", 99)) == 4 * 3
+        writer.add_entries(run.id, [Candidate(Plan(6, 3, 0, "tune", (5,)), archives.kernel("new"), "meanwhile")])
+        assert len(reader.find("meanwhile")) == 1
+        assert writer.check() == []
+        assert_full_text_fits(writer)
