@@ -21,7 +21,7 @@ WARP = 32
 LINE_BYTES = 128
 _PATTERNS_KEPT = 128
 #: Accesses that are put off are counted once they have so many lanes.
-BACKLOG_LANES = 1 << 16
+BACKLOG_LANES = 1 << 17
 
 
 def rows_of(lanes: Lanes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

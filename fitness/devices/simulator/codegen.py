@@ -6,6 +6,7 @@ A block's function takes the machine, the group's context and the registers live
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -37,6 +38,8 @@ from fitness.devices.simulator.wide import halved
 from fitness.devices.simulator.writer import Writer, register_dtype
 
 BlockFunction = Callable[..., Any]
+_NAMES = re.compile(r"\w+")
+_LIVE = re.compile(r"@(\d+)@")
 
 
 @dataclass
@@ -161,9 +164,32 @@ class _Generator:
         except Stop as stop:
             name = writer.function(stop)
             writer.put(f"raise {name}")
-        arguments = ", ".join(["_m", "_c", *writer.variables(block.live_in)])
-        body = "\n".join(writer.lines) or "    pass"
-        return "\n".join([*before, f"def _b{block.index}({arguments}):", body, ""])
+        held = writer.variables(block.live_in)
+        taken = set(_NAMES.findall("\n".join(writer.lines)))
+        assert "_held" not in taken  # no emitter may use that name
+        unpacked = [f"    {name} = _held[{place}]" for place, name in enumerate(held) if name in taken]
+        places = {name: place for place, name in enumerate(held) if name not in taken}
+        lines = [_LIVE.sub(lambda found: self._values(int(found[1]), places), line) for line in writer.lines]
+        return "\n".join([*before, f"def _b{block.index}(_m, _c, *_held):", *unpacked, *(lines or ["    pass"]), ""])
+
+    def _values(self, target: int, places: dict[str, int]) -> str:
+        """The registers live at a block as a tuple: those in `places` pass through, out of `_held`; the rest by name.
+
+        Of a kernel with many accumulators most blocks name few, and the others need no compiling.
+        """
+        parts: list[str] = []
+        first = last = -1
+        for name in (*self.writer.variables(self.graph.blocks[target].live_in), ""):
+            place = places.get(name, -1)
+            if place >= 0 and place == last:
+                last += 1
+                continue
+            if last > first:
+                parts.append(f"*_held[{first}:{last}]")
+            first, last = (place, place + 1) if place >= 0 else (-1, -1)
+            if place < 0 and name:
+                parts.append(name)
+        return f"({''.join(part + ', ' for part in parts)})"
 
     def _traced(self, instruction: Instruction, before: list[str]) -> None:
         """An instruction of the line that is traced."""
@@ -244,9 +270,10 @@ class _Generator:
 
     # ---- terminators
 
-    def _live(self, target: int) -> str:
-        names = self.writer.variables(self.graph.blocks[target].live_in)
-        return f"({''.join(n + ', ' for n in names)})"
+    @staticmethod
+    def _live(target: int) -> str:
+        """What stands for the registers live at a block until it is known which of them pass through (`_values`)."""
+        return f"@{target}@"
 
     def _terminator(self, block: Block) -> None:
         writer, end = self.writer, block.terminator
@@ -288,10 +315,9 @@ class _Generator:
         if register.name in writer.tainted:
             mark = f"u_{register.name}"
             writer.put(f"if {mark} is not False: _m.memory.tainted_branch(_c, {mark}, {line})")
-        ways = f"{taken}, {self._live(taken)}, {other}, {self._live(other)}"
-        writer.put(f"if type({register.name}) is _A: return _m.split(_c, {register.name}, {ways})")
-        writer.put(f"if {register.name}: return {taken}, {self._live(taken)}")
-        writer.put(f"return {other}, {self._live(other)}")
+        writer.put(f"_yes, _no = {self._live(taken)}, {self._live(other)}")
+        writer.put(f"if type({register.name}) is _A: return _m.split(_c, {register.name}, {taken}, _yes, {other}, _no)")
+        writer.put(f"return ({taken}, _yes) if {register.name} else ({other}, _no)")
 
     def _barrier(self, block: Block) -> None:
         writer, end = self.writer, block.terminator
