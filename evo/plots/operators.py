@@ -5,7 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from evo.plots.picture import BLUE, COLOURS, DASHES, GREY, HATCHES, MARKERS, Table, axes_of, factor_axis, legend_below
+from evo.plots.picture import (
+    BLUE,
+    COLOURS,
+    GREY,
+    HATCHES,
+    Table,
+    axes_of,
+    factor_axis,
+    legend_below,
+    legend_height,
+    look,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,7 +41,7 @@ class Validity:
     @property
     def height_in(self) -> float:
         """Height of the figure, inches."""
-        return 2.3 + 0.14 * max(0, (len(self.endings) - 1) // 3)
+        return 2.44 + legend_height(self.endings, 3) if len(self.endings) > 3 else 2.3
 
     def draw(self, figure: Figure) -> None:
         """Draw into an empty figure."""
@@ -78,18 +89,17 @@ class Credit:
     @property
     def height_in(self) -> float:
         """Height of the figure, inches."""
-        return 2.3
+        return 2.3 + legend_height([operator for operator, _ in self.steps])
 
     def draw(self, figure: Figure) -> None:
         """Draw into an empty figure."""
-        axes = axes_of(figure, self.title, "candidates", f"credited improvement ({self.clock}, ×)")
+        axes = axes_of(figure, self.title, "candidates", f"credited gain ({self.clock}, ×)")
         axes.set_yscale("log", base=2)
         for index, (operator, points) in enumerate(self.steps):
             x = [0, *(n for n, _ in points), self.planned]
             y = [1.0, *(value for _, value in points), points[-1][1] if points else 1.0]
-            axes.step(x, y, where="post", label=operator, color=COLOURS[index % len(COLOURS)], linewidth=1.2,
-                      linestyle=DASHES[index % len(DASHES)], marker=MARKERS[index % len(MARKERS)], markersize=2.6,
-                      markevery=slice(1, -1))  # fmt: skip
+            axes.step(x, y, where="post", label=operator, linewidth=1.2, markersize=2.6,
+                      markevery=slice(1, -1), **look(index))  # fmt: skip
         high = max([1.05, *(value for _, points in self.steps for _, value in points)]) * 1.03
         axes.set_ylim(1 / 1.02, high)
         axes.set_xlim(0, max(self.planned, 1))

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
+import numpy as np
+
 from evo.words import plain
 from evo.writing import whole
 
@@ -191,10 +193,38 @@ def legend_below(figure: Figure, axes: Axes, columns: int | None = None) -> None
     if handles:
         found = sorted(zip(handles, labels, strict=True), key=lambda entry: entry[1] == FLOOR)  # bounds come last
         handles, labels = [handle for handle, _ in found], [label for _, label in found]
-        widest = max(len(label) for label in labels)
-        most = columns or max(1, min(len(handles), 54 // (widest + 7)))
-        columns = -(-len(handles) // -(-len(handles) // most))  # as many rows, none shorter than it must be
+        columns = legend_columns(labels, columns)
         figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, handlelength=1.8)
+
+
+def legend_columns(labels: Sequence[str], most: int | None = None) -> int:
+    """Columns of a legend of these labels, as many as there is room for and no more than `most`, all about as long."""
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import TextToPath
+
+    size = _STYLE["legend.fontsize"]
+    font = FontProperties(family=_STYLE["font.family"], size=size)
+    wide = [TextToPath().get_text_width_height_descent(label, font, False)[0] + 4.6 * size for label in labels]
+    room = 72 * COLUMN_WIDTH_IN + 2 * size  # 4.6: a line, a gap, and what is between columns, one less of these
+    fits = [n for n in range(1, min(len(labels), most or len(labels)) + 1)
+            if sum(max(column) for column in np.array_split(wide, n)) <= room]  # fmt: skip
+    return -(-len(labels) // -(-len(labels) // max(fits, default=1)))  # as many rows, none shorter than it must be
+
+
+def legend_height(labels: Sequence[str], most: int | None = None) -> float:
+    """Inches that a legend takes beyond two rows, which every figure has room for."""
+    rows = -(-len(labels) // legend_columns(labels, most)) if labels else 0
+    return 0.155 * max(0, rows - 2)
+
+
+def look(index: int) -> dict[str, Any]:
+    """Colour, dash and marker of the index-th curve, other ones for each of 49."""
+    turn = index // len(COLOURS)
+    return {
+        "color": COLOURS[index % len(COLOURS)],
+        "linestyle": DASHES[(index + turn) % len(DASHES)],
+        "marker": MARKERS[(index + turn) % len(MARKERS)],
+    }
 
 
 def factor_axis(axis: Any, low: float, high: float) -> None:

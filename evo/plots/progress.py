@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.plots.picture import COLOURS, DASHES, MARKERS, Table, axes_of, factor_axis, legend_below
+from evo.plots.picture import Table, axes_of, factor_axis, legend_below, legend_height, look
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -63,7 +63,7 @@ class Progress:
     @property
     def height_in(self) -> float:
         """Height of the figure, inches."""
-        return 2.4 + 0.14 * max(0, len(self.groups) - 2)
+        return 2.4 + legend_height([*map(_label, self.groups), "baseline"])
 
     def draw(self, figure: Figure) -> None:
         """Draw into an empty figure."""
@@ -118,24 +118,25 @@ def _steps(points: Sequence[tuple[float, float]], x: Floats) -> Floats:
 
 def _draw_group(axes: Axes, group: Group, index: int, *, alone: bool) -> None:
     """A group's curve; markers, which tell groups apart, only where there are others."""
-    colour, dash = COLOURS[index % len(COLOURS)], DASHES[index % len(DASHES)]
-    marker = "" if alone else MARKERS[index % len(MARKERS)]
+    style = look(index) | ({"marker": ""} if alone else {})
     single = len(group.runs) == 1
     for run in group.runs:
         x, y = zip(*run.points, strict=True)
         if single:
-            axes.step(x, y, where="post", color=colour, linestyle=dash, linewidth=1.3, label=group.label,
-                      marker=marker, markersize=2.6, markevery=max(1, len(x) // 8), clip_on=False)  # fmt: skip
+            axes.step(x, y, where="post", linewidth=1.3, label=_label(group), **style, markersize=2.6,
+                      markevery=max(1, len(x) // 8), clip_on=False)  # fmt: skip
         else:
-            axes.step(x, y, where="post", color=colour, linewidth=0.4, alpha=0.55)
+            axes.step(x, y, where="post", color=style["color"], linewidth=0.4, alpha=0.55)
     if not single:
         band = band_of([run.points for run in group.runs])
-        axes.fill_between(band.x, band.low, band.high, step="post", color=colour, alpha=0.2, linewidth=0)
-        axes.step(band.x, band.mean, where="post", color=colour, linestyle=dash, linewidth=1.4, marker=marker,
+        axes.fill_between(band.x, band.low, band.high, step="post", color=style["color"], alpha=0.2, linewidth=0)
+        axes.step(band.x, band.mean, where="post", linewidth=1.4, **style,
                   markersize=2.6, markevery=max(1, len(band.x) // 6), clip_on=False,
-                  label=f"{group.label} ({len(group.runs)} runs: mean, {_spread(group)})")  # fmt: skip
+                  label=_label(group))  # fmt: skip
 
 
-def _spread(group: Group) -> str:
-    """What the band of a group of several runs is."""
-    return "95 %" if len(group.runs) >= _ENOUGH else "range"
+def _label(group: Group) -> str:
+    """Its name and, of several runs, how many there are and what their band is."""
+    if len(group.runs) == 1:
+        return group.label
+    return f"{group.label} ({len(group.runs)} runs: mean, {'95 %' if len(group.runs) >= _ENOUGH else 'range'})"

@@ -23,6 +23,7 @@ from evo.plots.picture import (
     axes_of,
     decimal,
     legend_below,
+    legend_height,
     tick_name,
 )
 
@@ -48,6 +49,8 @@ _LOOKS = {  # what a plot is about looks the same in all of them
 _BASELINES = (
     _Look(GREEN, "-", "^", 1.0), _Look(PURPLE, DASHES[2], "D", 1.0), _Look(ORANGE, DASHES[4], "v", 1.0),
     _Look(SKY, DASHES[5], "P", 1.0), _Look(GREY, "-", "X", 1.0), _Look(GREEN, DASHES[2], "<", 1.0),
+    _Look(PURPLE, "-", ">", 1.0), _Look(ORANGE, DASHES[2], "h", 1.0), _Look(SKY, "-", "d", 1.0),
+    _Look(GREY, DASHES[4], "p", 1.0), _Look(GREEN, DASHES[5], "8", 1.0), _Look(PURPLE, DASHES[4], "H", 1.0),
 )  # fmt: skip
 
 
@@ -139,7 +142,7 @@ class Sweep:
     @property
     def height_in(self) -> float:
         """Height of the figure, inches."""
-        return 2.5
+        return 2.5 + legend_height([label for label, _ in self.series], 2)
 
     def draw(self, figure: Figure) -> None:
         """Draw into an empty figure."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
 from benchmarks.archive_scale import synthetic
@@ -19,6 +21,7 @@ from evo.plots.hardware import PAIRS, Pareto, front_of
 from evo.plots.phylogeny import heights_of
 from evo.plots.progress import Group, Progress, RunCurve, band_of
 from evo.report import series
+from fitness.outcome import Gate
 from tests.evo import archives
 
 ONE = [kind for kind in series.KINDS if kind != "dollars"]
@@ -70,6 +73,53 @@ def test_readable_at_column_width(made: Path, kind: str, count: int) -> None:
         assert figure.bbox.y0 - 1 <= box.y0, text.get_text()
     if kind != "validity":
         assert "modelled" in " ".join(text.get_text() for text in words), "the clock is named"
+
+
+@pytest.fixture(scope="module")
+def crowded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twelve experiments of two runs, eighteen operators, ten baselines, a failure at every gate."""
+    path = tmp_path_factory.mktemp("crowded") / "archive.db"
+    synthetic(path, 24 * 60, 24, children=10, lines=3)
+    with Archive.open(path) as archive:
+        sql = archive.database.execute
+        for k, run in enumerate(archive.runs()):
+            name = f"experiment_with_a_long_name_{k // 2}"
+            changed = "experiment = json_set(experiment, '$.name', ?1, '$.task.pattern', json(?2))"
+            pattern = f'{{"kind": "random", "density": {0.01 * (k // 2 + 1)}}}'
+            sql(f"update runs set name = ?1, {changed} where id = ?3", [name, pattern, run.id])
+        sql("update candidates set operator = 'operator_number_' || (n % 18) where generation > 0")
+        same = "stage, clock, cold, process, t.time_us + 2 * value, t.time_us + 2 * value, t.time_us + 2 * value"
+        sql(
+            f"insert into timings select run_id, n, 'vendor_routine_' || value, position, shape, {same}, floor_us,"
+            " tflops, gb_per_s, limiter, samples_us from timings t, json_each('[1,2,3,4,5,6,7,8,9]') where n is null"
+        )
+        for k, gate in enumerate(Gate):
+            sql("update outcomes set stage = ? where fitness_us is null and n % ? = ?", [gate.name, len(Gate), k])
+    return path
+
+
+@pytest.mark.parametrize(
+    ("kind", "count"),
+    [("speedup", 24), ("evaluations", 24), ("sweep", 24), ("sweep", 1), ("credit", 1), ("validity", 1), ("shapes", 1)],
+)
+def test_many_curves_are_told_apart_and_leave_room_for_the_axes(crowded: Path, kind: str, count: int) -> None:
+    shown = drawn(crowded, kind, count)
+    with picture.style(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        figure = picture.figure_of(shown)
+        figure.canvas.draw()
+    (axes,) = figure.axes
+    legend = figure.legends[0].get_texts()
+    for text in (*legend, axes.xaxis.label, axes.yaxis.label):
+        box = text.get_window_extent()
+        assert figure.bbox.x0 - 1 <= box.x0 <= box.x1 <= figure.bbox.x1 + 1, text.get_text()
+        assert figure.bbox.y0 - 1 <= box.y0 <= box.y1 <= figure.bbox.y1 + 1, text.get_text()
+    assert axes.bbox.height / figure.dpi > 1.2
+    lines, names = axes.get_legend_handles_labels()
+    assert len(names) == len(legend) >= 8
+    looks = [(line.get_color(), str(line.get_linestyle()), str(line.get_marker())) for line in lines
+             if isinstance(line, Line2D)]  # fmt: skip
+    assert len(set(looks)) == len(looks)
 
 
 @pytest.mark.parametrize("kind", ["evaluations", "roofline", "phylogeny"])
