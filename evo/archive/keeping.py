@@ -181,6 +181,9 @@ def _odd_content(archive: Archive) -> Iterator[str]:
         ("outcomes", f"findings <> '[]' and {findings}", "a finding is no object"),
         ("runs", f"{task} or json_array_length(experiment, '$.task.shapes') = 0", "its experiment has no task"),
         ("timings", "n is null and subject in ('candidate', 'confirmation')", "a time of no candidate"),
+        ("timings", "time_us <= 0 or low_us > time_us or high_us < time_us", "a time outside its bounds"),
+        ("outcomes", "time_us <= 0 or fitness_us <= 0 or time_us = 9e999 or fitness_us = 9e999", "a time that is none"),
+        ("runs", "baseline_us <= 0", "a time that is none"),
     ):
         for row in archive.database.query(f"select rowid from {table} where {wrong} limit 20"):
             yield f"{table}: row {row['rowid']}: {problem}"

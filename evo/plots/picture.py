@@ -204,7 +204,7 @@ def legend_columns(labels: Sequence[str], most: int | None = None) -> int:
 
     size = _STYLE["legend.fontsize"]
     font = FontProperties(family=_STYLE["font.family"], size=size)
-    wide = [TextToPath().get_text_width_height_descent(label, font, False)[0] + 4.6 * size for label in labels]
+    wide = [TextToPath().get_text_width_height_descent(plain(label), font, False)[0] + 4.6 * size for label in labels]
     room = 72 * COLUMN_WIDTH_IN + 2 * size  # 4.6: a line, a gap, and what is between columns, one less of these
     fits = [n for n in range(1, min(len(labels), most or len(labels)) + 1)
             if sum(max(column) for column in np.array_split(wide, n)) <= room]  # fmt: skip
