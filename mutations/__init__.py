@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from mutations.operator import Operator
 
 OPERATORS: Mapping[str, str] = {
+    "dispatch": "mutations.dispatch:Dispatch",
     "llm_crossover": "mutations.llm.operators:LlmCrossover",
     "llm_edit": "mutations.llm.operators:LlmEdit",
     "llm_optimise": "mutations.llm.operators:LlmOptimise",

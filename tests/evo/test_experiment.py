@@ -57,7 +57,7 @@ def test_every_problem_at_once() -> None:
     [
         ({"search__childen": 8}, "search.childen", 'unknown key; did you mean "children"?'),
         ({"budgets": {}}, "budgets", 'unknown key; did you mean "budget"?'),
-        ({"operators": {"tuen": 1}}, "operators.tuen", 'did you mean "tune"? (available: llm_crossover, llm_edit, '),
+        ({"operators": {"tuen": 1}}, "operators.tuen", 'did you mean "tune"? (available: dispatch, llm_crossover, '),
         ({"operators": {"llm_edits": 1}}, "operators.llm_edits", 'did you mean "llm_edit"?'),
         ({"llm": {"tool": []}}, "llm.tool", 'did you mean "tools"?'),
         ({"llm": {"tools": ["shell"]}}, "llm.tools[0]", "compile"),
