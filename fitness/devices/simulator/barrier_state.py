@@ -21,7 +21,8 @@ class Barrier:
 
     Attributes:
         valid: initialised. expected: arrivals of a phase. pending: of the present one. tx: transactions it still
-            awaits. phase: number of the present phase. landing: what is in flight, by block.
+            awaits. phase: number of the present phase; ended: one has ended and those who wait have not been woken.
+        landing: what is in flight, by block.
         born: (block epoch, lane) of the initialisation, to see that the other threads were told of it.
         published: a release at cluster scope or above has followed; proxied: a fence the async proxy respects has.
     """
@@ -30,7 +31,7 @@ class Barrier:
     landing: dict[int, list[Callable[[], None]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.valid, self.published, self.proxied = (np.zeros(self.blocks, dtype=bool) for _ in range(3))
+        self.valid, self.published, self.proxied, self.ended = (np.zeros(self.blocks, dtype=bool) for _ in range(4))
         self.expected, self.pending, self.tx, self.phase, self.born_epoch, self.born_lane = (
             np.zeros(self.blocks, dtype=np.int64) for _ in range(6)
         )

@@ -305,6 +305,7 @@ class Machine:
         """Run one group from a block on."""
         kernel, budget, tally = self.kernel, self.budget, self.tally
         functions, lengths, whole, pending = kernel.functions, kernel.lengths, kernel.whole, self.pending
+        ended = self.mbarriers.ended
         while True:
             if whole[block] and not (forced or _together(context, whole[block])):
                 self.stalled.setdefault(block, []).append((context, values))
@@ -319,6 +320,8 @@ class Machine:
                 everyone = context.n == context.chunk.all.n and self.warp_base == 0 and self.only_chunk
                 tally.execute(block, None if everyone else context.warps_from(self.warp_base), context.n)
             result = functions[block](self, context, *values)
+            if ended:
+                self.mbarriers.wake()
             if result is None:
                 return
             block, values = result

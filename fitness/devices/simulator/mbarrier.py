@@ -34,10 +34,12 @@ class Objects:
         self.memory: Memory = machine.memory
         self.chunk: Chunk | None = None
         self._barriers: dict[int, Barrier] = {}
+        self.ended: list[Barrier] = []  # of which a phase has ended and nobody has been woken yet
 
     def begin(self, chunk: Chunk) -> None:
         """A new chunk."""
         self.chunk, self._barriers = chunk, {}
+        self.ended.clear()
 
     def _progress(self) -> None:
         """A phase has ended somewhere."""
@@ -319,10 +321,20 @@ class Objects:
         done[slots] = (barrier.pending[slots] == 0) & (barrier.tx[slots] == 0)
         if not done.any():
             return
+        if (barrier.ended & done).any():  # nobody may sleep through a phase
+            self.wake()
         barrier.phase[done] += 1
         barrier.pending[done] = barrier.expected[done]
         if barrier.heard is not None:
             barrier.told[done] = barrier.heard[done]
+        barrier.ended |= done
+        self.ended.append(barrier)
+
+    def wake(self) -> None:
+        """Lanes whose phase has ended go on. Called once after all that an instruction of many lanes ends."""
+        for barrier in self.ended:
+            barrier.ended[:] = False
+        self.ended.clear()
         self._progress()
 
     # ---- asynchronous operations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fitness.devices.simulator.phases import Mbarriers
 from tests.fitness.simulator.engine import clean, floats, kinds, launch, run
 
 PRELUDE = '#include "evo.cuh"\nusing namespace evo;\n'
@@ -204,3 +205,40 @@ def test_warps_may_wait_together_for_mbarriers_of_their_own() -> None:
     x = floats(128)
     execution = clean(run(APART, launch("apart", 1, 128, "x", "y"), {"x": x}, {"y": np.zeros(128, np.float32)}))
     np.testing.assert_array_equal(execution.outputs["y"], x)
+
+
+def test_lanes_of_many_blocks_are_woken_once_an_instruction(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bulk copy of every block ends a phase in each; nobody sleeps through a phase that follows at once."""
+    text = """
+#include "evo.cuh"
+extern "C" __global__ void k(const float* x, float* y) {
+  __shared__ alignas(16) float tile[4][4];
+  __shared__ alignas(8) uint64_t full;
+  if (threadIdx.x == 0) { evo::mbarrier_init(&full, 1); evo::fence_mbarrier_init(); }
+  __syncthreads();
+  for (int i = 0; i < 4; i++) {
+    if (threadIdx.x == 32) {
+      evo::mbarrier_arrive_expect_tx(&full, 16);
+      evo::bulk_load(tile[i], x + 4 * (4 * blockIdx.x + i), 16, &full);
+    }
+    evo::mbarrier_wait(&full, i & 1);
+    __syncthreads();
+  }
+  if (threadIdx.x < 16) y[16 * blockIdx.x + threadIdx.x] = tile[threadIdx.x / 4][threadIdx.x % 4];
+}"""
+    woken = 0
+    wake = Mbarriers.wake
+
+    def counted(barriers: Mbarriers) -> None:
+        nonlocal woken
+        woken += 1
+        wake(barriers)
+
+    monkeypatch.setattr(Mbarriers, "wake", counted)
+    x = floats(16 * 9)
+    for checks in (True, False):
+        woken = 0
+        started = launch("k", 9, 64, "x", "y")
+        execution = run(text, started, {"x": x}, {"y": np.zeros_like(x)}, races=checks, uninitialised=checks)
+        np.testing.assert_array_equal(clean(execution).outputs["y"], x)
+    assert woken == 4  # not four for each of nine blocks
