@@ -27,11 +27,15 @@ from fitness.triage import classify
 
 Array = NDArray[Any]
 Mask = NDArray[np.bool_]
+_LEAST: Final = float(np.finfo(np.float64).tiny)
 
-FROBENIUS_ELEMENTS: Final = 64
-"""Rows and columns with fewer nonzero elements have no meaningful Frobenius error.
+FROBENIUS_ELEMENTS: Final = 32
+"""Rows and columns that fewer elements decide have no meaningful Frobenius error.
 
-Zeros do not count: with a single nonzero a correctly rounded column is off by up to u = 4.9e-4 in float16, above T.
+Counted is the participation ratio (sum of squares)^2 / (sum of fourth powers): n equal elements count n, n normal ones
+n / 3, zeros nothing. With a single large element a correctly rounded line is off by up to u, 4.9e-4 in float16 and
+3.9e-3 in bfloat16, which is above T. Its square is u^2 times a mean of values of at most 1, a third on average where
+mantissas are all 1, with a variance of 4/45 over the ratio; (T / u)^2 is 0.59 or more, five deviations off from 32 on.
 """
 
 _TABLE: Final[Mapping[str, tuple[Callable[[int], float], Callable[[int], float]]]] = {  # out dtype -> tau(K), T(K)
@@ -184,10 +188,14 @@ class _Comparison:
         error, ref = np.where(use, self.error, 0.0), np.where(use, self.ref, 0.0)
         for axis in (1, 0):
             count = np.count_nonzero(ref, axis=axis, keepdims=True)
+            shares = np.square(ref / np.maximum(np.abs(ref).max(axis=axis, keepdims=True, initial=0.0), _LEAST))
+            deciding = np.square(shares.sum(axis=axis, keepdims=True)) >= FROBENIUS_ELEMENTS * np.square(shares).sum(
+                axis=axis, keepdims=True
+            )
             norm = np.sqrt(np.square(error).sum(axis=axis, keepdims=True))
             limit = self.tolerance.frobenius * np.sqrt(np.square(ref).sum(axis=axis, keepdims=True))
             limit += self.tolerance.eta * np.sqrt(count)
-            yield count >= FROBENIUS_ELEMENTS, norm, limit
+            yield deciding & (count > 0), norm, limit
 
     def line_margin(self) -> float:
         """Largest Frobenius error over its limit, of rows and columns that have a meaningful one."""
