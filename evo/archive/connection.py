@@ -122,6 +122,19 @@ def transaction(database: Database) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def snapshot(database: Database) -> Iterator[None]:
+    """All reads of the block see the archive as it is at the first of them, whatever a run writes meanwhile."""
+    if database.conn.in_transaction:
+        yield
+        return
+    database.conn.execute("BEGIN")
+    try:
+        yield
+    finally:
+        database.conn.rollback()
+
+
 def _connect_writable(path: Path) -> sqlite3.Connection:
     path.parent.mkdir(parents=True, exist_ok=True)
     for place in (path.parent, path) if path.exists() else (path.parent,):

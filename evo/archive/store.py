@@ -5,6 +5,7 @@ Several processes may write the same archive at once (WAL, short transactions); 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import functools
@@ -12,7 +13,7 @@ import hashlib
 import json
 import re
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar, cast
@@ -153,6 +154,12 @@ class Archive:
         """All runs, or those of one name, the latest first."""
         where, values = ("where name = ?", (name,)) if name is not None else ("", ())
         return [_run_of(row) for row in self._rows(f"select * from runs r {where} order by {LATEST_FIRST}", *values)]
+
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """All reads of the block see the archive as it is at the first of them, whatever a run writes meanwhile."""
+        with connection.guarded(self.path), connection.snapshot(self._db):
+            yield
 
     # writing a run
 

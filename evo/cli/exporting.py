@@ -30,17 +30,23 @@ def export_tables(archive: Archive, run_ids: list[str], out: Path, kind: str, *,
         ArchiveError: the archive cannot be read, or holds a source under what is no key.
     """
     out.mkdir(parents=True, exist_ok=True)
-    counts = {table: _write(archive, table, run_ids, out / f"{table}.{kind}", kind) for table in EXPORTED}
-    if with_sources:
-        folder = out / "sources"
-        folder.mkdir(exist_ok=True)
-        counts["sources"] = 0
-        for key, text in sources_of(archive, run_ids):
-            if not key.isalnum():  # a key names a file here; the archive may be somebody else's
-                raise ArchiveError(f"{key!r} is no key of a source", "see what is wrong with: evo archive check")
-            _write_source(folder / f"{key}.cu", text.encode())
-            counts["sources"] += 1
+    with archive.snapshot():
+        counts = {table: _write(archive, table, run_ids, out / f"{table}.{kind}", kind) for table in EXPORTED}
+        if with_sources:
+            counts["sources"] = _write_sources(archive, run_ids, out / "sources")
     return counts
+
+
+def _write_sources(archive: Archive, run_ids: list[str], folder: Path) -> int:
+    """Write every source; returns how many there are."""
+    folder.mkdir(exist_ok=True)
+    count = 0
+    for key, text in sources_of(archive, run_ids):
+        if not key.isalnum():  # a key names a file here; the archive may be somebody else's
+            raise ArchiveError(f"{key!r} is no key of a source", "see what is wrong with: evo archive check")
+        _write_source(folder / f"{key}.cu", text.encode())
+        count += 1
+    return count
 
 
 def _write_source(path: Path, text: bytes) -> None:

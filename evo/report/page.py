@@ -71,6 +71,11 @@ def page(archive: Archive, run: RunRecord, *, limit: int = SHOWN, live: str | No
     Raises:
         ArchiveError: the archive cannot be read.
     """
+    with archive.snapshot():  # its numbers agree, also of a run that goes on
+        return _page(archive, run, limit, live)
+
+
+def _page(archive: Archive, run: RunRecord, limit: int, live: str | None) -> str:
     lineage = Lineage(archive, run)
     chosen = selection(lineage, limit)
     nodes = list(lineage.nodes(chosen))

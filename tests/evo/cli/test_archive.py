@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from evo.archive import Archive
-from evo.cli import options
+from evo.cli import exporting, options
 from evo.cli.group import cli
 from mutations.operator import Candidate, Plan
 from tests.evo import archives
@@ -132,6 +132,25 @@ def test_export_into_a_folder_with_files_is_refused_unless_forced(run_id: str) -
     assert second.stat().st_mtime == 1  # there already: left alone
     Path("text").write_text("a file", encoding="utf-8")
     assert evo("archive", "export", "--out", "text")[0] == 1
+
+
+def test_an_export_of_a_live_run_is_of_one_moment(run_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = exporting._write
+
+    def meanwhile(archive: Archive, table: str, run_ids: list[str], path: Path, kind: str) -> int:
+        count = write(archive, table, run_ids, path, kind)
+        if table == "candidates":  # before its times are read
+            with Archive.open("runs/archive.db") as live:
+                child = Candidate(Plan(6, 3, 0, "tune", (5,)), archives.kernel("late"), "late")
+                live.add_entries(run_id, [child])
+                live.add_outcome(run_id, 6, archives.timed("late", 7.0, 7.0))
+        return count
+
+    monkeypatch.setattr(exporting, "_write", meanwhile)
+    assert json.loads(evo("archive", "export", "--out", "files", "--json")[1])["rows"] == {
+        "runs": 1, "candidates": 6, "timings": 10, "events": 0, "sources": 2
+    }  # fmt: skip
+    assert evo("lineage", f"{run_id}/6")[0] == 0
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "csv"])
