@@ -69,8 +69,8 @@ def combine(low: Kernel, high: Kernel, split: Split) -> Kernel:
     """
     if parts(low) + parts(high) > MOST_PARTS:
         raise CombinationError(f"together they have more than {MOST_PARTS} parts")
-    ours, theirs = _Part.of(low), _Part.of(high)
     shared, pinned = _format_params(low, high)
+    ours, theirs = _Part.of(low), _Part.of(high)
     suffix = _suffix(low, high, ours, theirs)
     clashing = (low.header.params.keys() | high.header.params.keys()) - shared
     names = {name: name + suffix for name in sorted(clashing)}

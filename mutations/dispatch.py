@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections import Counter
@@ -91,16 +92,24 @@ def _divisions(parent: Judged, ours: Times, other: Judged, theirs: Times) -> Ite
 
 def _child(plan: _Plan, context: Context) -> Kernel | str:
     """The kernel, or why there is none."""
-    try:
-        child = combine(plan.low.candidate.kernel, plan.high.candidate.kernel, _split(plan, context))
-    except CombinationError as error:
-        return str(error)
+    child = _combined(plan.low.candidate.kernel, plan.high.candidate.kernel, _split(plan, context))
+    if isinstance(child, str):
+        return child
     if context.ledger.tried(child.id):
         return "the run has that combination already"
     if not launchable(child, context.task, context.target):
         return "the combination cannot be launched on this card"
     unfit = any(finding.severity == "error" for finding in context.task.domain_violations(child))
     return "the combination does not fit the task" if unfit else child
+
+
+@functools.lru_cache(maxsize=256)
+def _combined(low: Kernel, high: Kernel, split: Split) -> Kernel | str:
+    """The two in one, or why not; the same pairs are asked about for child after child."""
+    try:
+        return combine(low, high, split)
+    except CombinationError as error:
+        return str(error)
 
 
 def _split(plan: _Plan, context: Context) -> Split:

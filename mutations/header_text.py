@@ -41,10 +41,10 @@ def header_text(header: Header) -> str:
 def _launch_lines(launch: Launch) -> Iterator[str]:
     yield f"kernel = {_quoted(launch.kernel)}"
     yield f"when = {_text(launch.when)}"
-    yield f"grid = {_texts(launch.grid)}"
-    yield f"block = {_texts(launch.block)}"
+    yield f"grid = {_texts(_written(launch.grid))}"
+    yield f"block = {_texts(_written(launch.block))}"
     if any(extent.text != "1" for extent in launch.cluster):
-        yield f"cluster = {_texts(launch.cluster)}"
+        yield f"cluster = {_texts(_written(launch.cluster))}"
     yield f"shared = {_text(launch.shared)}"
     yield f"args = {_list(launch.args)}"
     if launch.memset:
@@ -52,6 +52,12 @@ def _launch_lines(launch: Launch) -> Iterator[str]:
     yield from (f"{key} = true" for key in ("cooperative", "pdl") if getattr(launch, key))
     if launch.carveout is not None:
         yield f"carveout = {launch.carveout}"
+
+
+def _written(extents: Sequence[Expression]) -> Sequence[Expression]:
+    """Without the ones behind the last extent that says something."""
+    count = max((n for n, extent in enumerate(extents, start=1) if extent.text != "1"), default=1)
+    return extents[:count]
 
 
 def _format_text(choice: FormatChoice) -> str:

@@ -18,6 +18,7 @@ from fitness.outcome import Gate, Timed
 from fitness.task import Task
 from mutations.combination import MOST_PARTS, CombinationError, Split, combine, parts
 from mutations.dispatch import Dispatch
+from mutations.header_text import header_text
 from mutations.launches import servings
 from mutations.operator import Context, Judged, Operator, Proposal, Refusal
 from mutations.regions import regions
@@ -239,6 +240,14 @@ def test_format_params_that_differ_keep_their_values() -> None:
     child = combine(low, high, SPLIT)
     assert child.header.params["R"].values == (low.params["R"],)
     assert child.format == low.format
+
+
+@pytest.mark.parametrize("name", sorted(KERNELS))
+def test_a_header_is_written_as_it_is_read(name: str) -> None:
+    header = KERNELS[name].header
+    once = parse_kernel(header_text(header)).header
+    assert repr(once).split() == repr(header).replace("\\n", " ").split()  # but for line ends in long expressions
+    assert parse_kernel(header_text(once)).header == once
 
 
 @pytest.mark.parametrize(
