@@ -208,7 +208,7 @@ def commands(run: str, folder: Path) -> list[list[str]]:
 
     trees = [["--tree", f"--{name}"] for name in _FORMATS]
     lineage = [["lineage", run, *options] for options in ([], *([f"--{name}"] for name in _LINEAGE), *trees)]
-    plot = ["--format", "png", "--out", str(folder)]
+    plot = ["--out", str(folder)]
     return [
         ["archive", "info"],
         ["archive", "check"],

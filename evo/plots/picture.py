@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLUMN_WIDTH_IN = 3.4
+_DPI = 300
 FORMATS = ("png", "pdf", "svg")
 
 BLUE, VERMILION, GREY, GREEN, PURPLE, ORANGE, SKY, YELLOW = (
@@ -110,11 +111,11 @@ def save(picture: Picture, folder: Path, name: str = "plot", formats: Sequence[s
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     with style():
-        figure = figure_of(picture)
+        figure = _laid_out(figure_of(picture))
         for kind in formats:
             path = folder / f"{name}.{kind}"
             with whole(path) as unfinished:
-                figure.savefig(unfinished, format=kind, dpi=300, metadata=_METADATA[kind])
+                figure.savefig(unfinished, format=kind, dpi=_DPI, metadata=_METADATA[kind])
             written.append(path)
     path = folder / f"{name}.csv"
     with whole(path) as unfinished, unfinished.open("w", encoding="utf-8", newline="") as file:
@@ -126,9 +127,17 @@ def as_svg(picture: Picture) -> str:
     """The picture as one SVG element, for an HTML page; without comments, which would carry texts as they are."""
     text = io.StringIO()
     with style():
-        figure_of(picture).savefig(text, format="svg", metadata=_METADATA["svg"])
+        _laid_out(figure_of(picture)).savefig(text, format="svg", metadata=_METADATA["svg"])
     drawn = text.getvalue()
     return re.sub(r"\s*<!--.*?-->", "", drawn[drawn.index("<svg") :], flags=re.DOTALL)
+
+
+def _laid_out(figure: Figure) -> Figure:
+    """The figure with everything in its place: otherwise each file draws all marks once more to find out where."""
+    figure.set_dpi(_DPI)
+    figure.draw_without_rendering()
+    figure.set_layout_engine(None)
+    return figure
 
 
 @contextlib.contextmanager
