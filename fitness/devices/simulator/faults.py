@@ -12,7 +12,8 @@ Ended = Literal["fault", "trap", "steps", "unsupported"]
 _SUGGESTIONS = {
     "out_of_bounds": "Guard the access by the true sizes of the operands, tails included.",
     "misaligned": "Make the address a multiple of the access width: leading dimension, tile offset, vector width.",
-    "uninitialised": "Initialise the value on every path that reaches its use (accumulators, shared-memory tails).",
+    "uninitialised": "Initialise the value on every path to its use (accumulators, tails in shared memory); "
+    "what an asynchronous copy brings is there only after its wait.",
     "race": "Put a barrier (__syncthreads, or __syncwarp within a warp) between the two accesses.",
     "barrier_divergence": "Let every thread of the block (or every lane of the warp) reach the same barrier.",
     "input_written": "Write to outputs and workspaces only; inputs are read-only.",

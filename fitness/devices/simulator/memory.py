@@ -235,7 +235,7 @@ class Memory(Located):
             taints = None
         deposit(region.views, region.shadow, index, values, taints, site)
         if self.races is not None and self.races.collided is not None:
-            self.races.settle(context, differs(region.views, index, values, site, context.n), site)
+            self.races.settle(context, differs(region.views, index, values, site, context.n), site, index, region)
 
     def check_writable(self, context: Context, region: Region, relative: Value, site: Site) -> None:
         """Inputs and constants must not be written.
@@ -342,7 +342,7 @@ class Memory(Located):
             self.changes = None
         deposit(window.views, window.shadow, index, values, taints, site)
         if self.races is not None and self.races.collided is not None and window.space == "shared":
-            self.races.settle(context, differs(window.views, index, values, site, context.n), site)
+            self.races.settle(context, differs(window.views, index, values, site, context.n), site, index, None)
 
     # ------------------------------------------------------------ several spaces or buffers at once
 

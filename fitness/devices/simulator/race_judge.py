@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,6 +11,7 @@ from fitness.devices.simulator.faults import Findings
 from fitness.devices.simulator.lanes import Context, unravel
 from fitness.devices.simulator.memory import Memory
 from fitness.devices.simulator.race_history import ATOMIC, EPOCH, LANE, MANY, WARP_EPOCH, Access, History, Stamps
+from fitness.devices.simulator.regions import Region
 from fitness.devices.simulator.sites import Site
 from fitness.devices.simulator.vector_clocks import VectorClocks
 
@@ -115,17 +118,31 @@ class Judge:
             suggestion=suggestion,
         )
 
-    def settle(self, context: Context, differs: NDArray[np.bool_], site: Site) -> None:
-        """Lanes of one instruction wrote one place: a race where their values differ."""
+    def settle(
+        self, context: Context, differs: NDArray[np.bool_], site: Site, index: Any, region: Region | None
+    ) -> None:
+        """Lanes of one instruction wrote one place: a race where their values differ.
+
+        Args:
+            context: lanes.
+            differs: (n,) where memory holds another value than the lane's.
+            site: the instruction.
+            index: (n,) or one for all, elements of 2**site.shift bytes in the buffer, or in all blocks' shared memory.
+            region: the buffer, None: shared memory.
+        """
         if self.collided is None:
             return
         rows = self.collided[differs[self.collided]]
-        if rows.size and not self.findings.knows("race", site.line, "collision"):
-            lane = context.lanes[int(rows[0])]
-            self.findings.add(
-                "race",
-                f"{self.memory.where(context, lane)} and another thread write different values to the same place "
-                "in one instruction",
-                site.line,
-                "collision",
-            )
+        if not rows.size or self.findings.knows("race", site.line, "collision"):
+            return
+        row = int(rows[0])
+        place = int(np.broadcast_to(index, context.n)[row]) << site.shift
+        if region is not None:
+            what = self.memory.element(region, place)
+        else:
+            what = f"shared memory at byte {place % max(1, context.chunk.shared_stride)}"
+        message = (
+            f"{self.memory.where(context, context.lanes[row])} and another thread write different values to {what}"
+        )
+        cure = "Let one thread write it, or combine the values first, by an atomic operation or across the warp."
+        self.findings.add("race", f"{message} in one instruction", site.line, "collision", suggestion=cure)

@@ -69,6 +69,26 @@ def test_message_names_both_threads_and_lines() -> None:
     assert "__syncthreads" in finding.suggestion
 
 
+@pytest.mark.parametrize(
+    ("body", "place"),
+    [
+        ("y[threadIdx.x / 8 + 3] = threadIdx.x; y[threadIdx.x] = 1;", "y[3]"),
+        ("__shared__ float s[8]; s[threadIdx.x / 8 + 2] = threadIdx.x; __syncthreads(); y[threadIdx.x] = s[2];",
+         "shared memory at byte 8 "),
+        ("__shared__ float4 s[8]; s[1 + threadIdx.x / 8] = make_float4(1, 2, threadIdx.x, 4); __syncthreads();"
+         "y[threadIdx.x] = s[1].z;", "shared memory at byte 16 "),
+    ],
+)  # fmt: skip
+def test_lanes_of_one_instruction_that_write_one_place_are_told_where(body: str, place: str) -> None:
+    source = f'extern "C" __global__ void k(float* y) {{ {body} }}'
+    execution = run(source, launch("k", 1, 32, "y"), {}, {"y": np.zeros(32, np.float32)})
+    (finding,) = (f for f in execution.findings if "in one instruction" in f.message)
+    assert (finding.kind, finding.line) == ("race", 1)
+    assert f"different values to {place}" in finding.message
+    assert finding.message.startswith("thread (0, 0, 0) of block (0, 0, 0)")
+    assert "Let one thread write it" in finding.suggestion
+
+
 def test_blocks_that_add_to_one_place_without_atomics() -> None:
     source = 'extern "C" __global__ void k(const float* x, float* y) { y[threadIdx.x] += x[blockIdx.x]; }'
     one = launch("k", 8, 32, "x", "y", memset=("y",))
