@@ -131,8 +131,11 @@ class Remote:
             places, rows = index[order], bits[here][order]
             wrong = (places[1:] == places[:-1]) & (rows[1:] != rows[:-1]).any(axis=1)
             if wrong.any():
-                who = self.memory.where(context, context.lanes[here[order[1 + int(np.argmax(wrong))]]])
-                message = f"{who} and another thread write different values to the same place in one instruction"
-                self.memory.findings.add("race", message, site.line, "collision")
+                second = order[1 + int(np.argmax(wrong))]
+                who = self.memory.where(context, context.lanes[here[second]])
+                byte = (int(index[second]) << site.shift) % max(1, context.chunk.shared_stride)
+                what = f"byte {byte} of a block's shared memory"
+                message = f"{who} and another thread write different values to {what} in one instruction"
+                self.memory.findings.add("race", message, site.line, "collision", suggestion="Let one thread write it.")
 
         return check

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -107,6 +108,9 @@ def test_destination_and_mbarrier_lie_in_one_block() -> None:
 def test_lanes_that_store_to_one_place_race() -> None:
     execution, *_ = exchange("one_place")
     assert "race" in kinds(execution)
+    said = [finding.message for finding in execution.findings if "in one instruction" in finding.message]
+    assert said
+    assert re.search(r"different values to byte \d+ of a block's shared memory", said[0])
 
 
 def test_out_of_bounds_and_misaligned() -> None:
