@@ -7,6 +7,7 @@ maps, workspaces and regions. Macros that a part defines end with it.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,6 +33,7 @@ _WORD: Final = re.compile(r"\w+")
 _HEADER_END: Final = re.compile(r"^[ \t]*---\*/[^\n]*\n?", re.MULTILINE)
 _DIRECTIVE: Final = re.compile(r"^[ \t]*#[ \t]*(?P<word>\w+)(?P<rest>(?:\\\n|[^\n])*)\n?", re.MULTILINE)
 _PART: Final = re.compile(r"^namespace (part_\d+) \{$", re.MULTILINE)
+_DYNAMIC: Final = re.compile(r"\bextern\s+__shared__\s+(?P<type>[^;{}]*?)\b(?P<name>\w+)\s*\[\s*\]")
 _REGION: Final = re.compile(r"^([ \t]*// region: )(\w+)(?=\()", re.MULTILINE)
 
 Names = Mapping[str, str]
@@ -78,7 +80,8 @@ def combine(low: Kernel, high: Kernel, split: Split) -> Kernel:
     entries = dict.fromkeys(launch.kernel for launch in high.header.launches)
     written = {name: name + suffix for name in entries if name in theirs.names}
     pasted = {name: name + suffix for name in entries if name not in theirs.names}
-    renamed = theirs.renamed({**names, **written}, suffix, parts(low))
+    arrays = {name: name + suffix for name, types in theirs.arrays.items() if ours.arrays.get(name, types) != types}
+    renamed = theirs.renamed({**arrays, **names, **written}, suffix, parts(low))
     source = "".join(
         (
             *dict.fromkeys((*ours.includes, *renamed.includes)),
@@ -147,6 +150,14 @@ class _Part:
     def names(self) -> frozenset[str]:
         """Every identifier of the code."""
         return frozenset(match["name"] for match in _TOKEN.finditer(self.code) if match["name"])
+
+    @functools.cached_property
+    def arrays(self) -> dict[str, set[str]]:
+        """Dynamic shared memory by name, with its types: in entries of C linkage it is the same in every namespace."""
+        found: dict[str, set[str]] = {}
+        for match in _DYNAMIC.finditer(_blanked(self.code)):
+            found.setdefault(match["name"], set()).add(" ".join(match["type"].split()))
+        return found
 
     def renamed(self, names: Names, suffix: str, before: int) -> _Part:
         """With other identifiers and names of regions, and its own parts numbered from `before` + 1."""
