@@ -4,7 +4,7 @@ format      = { name = "bsr", r = "R", c = "C", order = "core" }
 dtypes      = ["float16", "bfloat16"]
 layouts     = ["row"]
 archs       = ["sm_90a"]
-require     = ["K <= 32768"]
+require     = ["K <= 16384"]
 constraints = ["NT * R <= 256", "STAGES * 128 * C * NT + ROWS * W_STAGES * 2 * R * C * WB <= 200 * 1024"]
 
 [[tensormap]]  # C x 64 of X
@@ -22,7 +22,7 @@ when   = "ldx % 8 == 0"
 grid   = ["cdiv(M, ROWS * R) * cdiv(N, 64 * NT)"]
 block  = ["128 * ROWS + 32 * NT"]
 shared = """max(STAGES * 128 * C * NT + ROWS * W_STAGES * 2 * R * C * WB, 128 * NT * ROWS * R)
-            + 16 * (STAGES + ROWS * W_STAGES) + 8 * cdiv(K, C)"""
+            + 16 * (STAGES + ROWS * W_STAGES)"""
 args   = ["x_map", "W.values", "W.indices", "W.indptr", "Y", "bias", "residual", "scale", "M", "N", "K", "ldy"]
 
 [[launch]]
@@ -35,7 +35,7 @@ args   = ["W.values", "W.indices", "W.indptr", "X", "Y", "bias", "residual", "sc
 [params]
 R        = { values = [16, 32, 64],          default = 32 }  # the format's block
 C        = { values = [16, 32, 64],          default = 32 }
-ROWS     = { values = [1, 2, 3, 4, 5, 6],    default = 4 }   # block rows of a block, a warpgroup each
+ROWS     = { values = [1, 2, 3, 4, 5, 6],    default = 2 }   # block rows of a block, a warpgroup each
 NT       = { values = [1, 2, 4, 8],          default = 2 }   # 64 columns each
 STAGES   = { values = [2, 3, 4, 6, 8, 12],   default = 6 }   # tiles of X in the ring
 WB       = { values = [1, 2, 4, 8],          default = 2 }   # blocks of W that a warpgroup gets at a time
@@ -51,6 +51,7 @@ constexpr int BN = 64 * NT, CONSUMERS = 128 * ROWS, THREADS = CONSUMERS + 32 * N
 constexpr int X_TILE = C * 128, STAGE_BYTES = X_TILE * NT, BLOCK_BYTES = R * C * 2, PIECE_BYTES = BLOCK_BYTES * WB;
 constexpr int W_RING = STAGES * STAGE_BYTES;  // where the rings of W begin, one for each warpgroup
 constexpr int RING_BYTES = evo::larger(W_RING + ROWS * W_STAGES * PIECE_BYTES, ROWS * R * BN * 2);  // later: tile of Y
+constexpr int COLUMNS = 16384 / C;  // block columns, at most
 constexpr bool BFLOAT16 = EVO_IN == EVO_BFLOAT16;
 
 // What a block works on. A step is a block column of W that one of the block's rows has.
@@ -61,7 +62,7 @@ struct Work {
     uint32_t* masks;         // of each step: bit i stands for the block's row i
     int* order;              // its block column
 
-    __device__ __forceinline__ Work(unsigned char* shared, int M, int K) {
+    __device__ __forceinline__ Work(unsigned char* shared, uint32_t* steps, int M, int K) {
         const int tiles_m = evo::cdiv(M, ROWS * R);
         first = blockIdx.x % tiles_m * ROWS;
         n0 = blockIdx.x / tiles_m * BN;
@@ -69,8 +70,8 @@ struct Work {
         ring = shared;
         full = reinterpret_cast<uint64_t*>(shared + RING_BYTES), empty = full + STAGES;
         w_full = empty + STAGES, w_empty = w_full + ROWS * W_STAGES;
-        masks = reinterpret_cast<uint32_t*>(w_empty + ROWS * W_STAGES);
-        order = reinterpret_cast<int*>(masks + columns);
+        masks = steps;
+        order = reinterpret_cast<int*>(steps + COLUMNS);
     }
 };
 
@@ -251,7 +252,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 spmm(const __grid_constant__ evo::TensorMap x_map, const in_t* values, const int* indices, const int* indptr, out_t* y,
      const in_t* bias, const out_t* residual, float scale, int M, int N, int K, int64_t ldy) {
     extern __shared__ __align__(1024) unsigned char shared[];
-    const Work work(shared, M, K);
+    __shared__ uint32_t steps_of_columns[2 * COLUMNS];
+    const Work work(shared, steps_of_columns, M, K);
     const int rows = evo::cdiv(M, R);
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; ++i) {
@@ -276,24 +278,24 @@ spmm(const __grid_constant__ evo::TensorMap x_map, const in_t* values, const int
     }
 }
 
-// For rows of X that the copy engine cannot take: COLUMNS columns of Y, 128 apart, and R rows to a thread.
-constexpr int COLUMNS = 128 / R < 4 ? 128 / R : 4;
+// For rows of X that the copy engine cannot take: ACROSS columns of Y, 128 apart, and R rows to a thread.
+constexpr int ACROSS = 128 / R < 4 ? 128 / R : 4;
 
 extern "C" __global__ void __launch_bounds__(128)
 spmm_unaligned(const in_t* values, const int* indices, const int* indptr, const in_t* x, out_t* y, const in_t* bias,
                const out_t* residual, float scale, int M, int N, int K, int64_t ldx, int64_t ldy) {
     const evo::Epilogue epilogue{bias, residual, scale};
-    const int rows = evo::cdiv(M, R), row = blockIdx.x % rows, n = blockIdx.x / rows * (128 * COLUMNS) + threadIdx.x;
-    float acc[COLUMNS][R] = {};
+    const int rows = evo::cdiv(M, R), row = blockIdx.x % rows, n = blockIdx.x / rows * (128 * ACROSS) + threadIdx.x;
+    float acc[ACROSS][R] = {};
     const int end = __ldg(indptr + row + 1);
     for (int block = __ldg(indptr + row); block < end; ++block) {
         const int k0 = __ldg(indices + block) * C;
 #pragma unroll 1
         for (int k = 0; k < C && k0 + k < K; k += 8) {
             const in_t* matrices = values + int64_t(block) * (R * C) + k * 8;
-            float v[COLUMNS][8];
+            float v[ACROSS][8];
 #pragma unroll
-            for (int c = 0; c < COLUMNS; ++c)
+            for (int c = 0; c < ACROSS; ++c)
 #pragma unroll
                 for (int i = 0; i < 8; ++i) {
                     const bool inside = n + c * 128 < N && k0 + k + i < K;
@@ -304,14 +306,14 @@ spmm_unaligned(const in_t* values, const int* indices, const int* indptr, const 
                 float w[8];
                 evo::load_floats(w, matrices + r / 8 * (C * 8) + r % 8 * 8);
 #pragma unroll
-                for (int c = 0; c < COLUMNS; ++c)
+                for (int c = 0; c < ACROSS; ++c)
 #pragma unroll
                     for (int i = 0; i < 8; ++i) acc[c][r] = fmaf(w[i], v[c][i], acc[c][r]);
             }
         }
     }
 #pragma unroll
-    for (int c = 0; c < COLUMNS; ++c)
+    for (int c = 0; c < ACROSS; ++c)
 #pragma unroll
         for (int r = 0; r < R; ++r) {
             const int m = row * R + r;
