@@ -53,7 +53,7 @@ __device__ __forceinline__ void store_y(const float (&sums)[COUNT], out_t* y, co
 }
 // endregion
 
-// How many diagonals lie left of a column in row i: their offsets ascend. Two reads tell of most rows of a band.
+// How many diagonals lie left of a column in row i: their offsets ascend.
 __device__ __forceinline__ int left_of(const int* offsets, int ndiags, int column, int i) {
     int low = 0, high = ndiags;
     if (ndiags == 0 || i + __ldg(offsets) >= column) return 0;
@@ -76,8 +76,10 @@ spmm(const in_t* values, const int* offsets, int ndiags, const in_t* x, out_t* y
 
     const bool aligned = N % VEC == 0;  // rows of X and Y are N long
     const int64_t first = ORDER ? int64_t(i) * ndiags : i, step = ORDER ? 1 : M;
-    // The rows of a block meet W along these diagonals alone.
-    const int begin = left_of(offsets, ndiags, 0, i1), end = left_of(offsets, ndiags, K, i0);
+    // Of many diagonals the rows of a block meet W along these alone; of few, to look which costs more than it saves.
+    const bool many = ndiags > 64;
+    const int begin = many ? left_of(offsets, ndiags, 0, i1) : 0;
+    const int end = many ? left_of(offsets, ndiags, K, i0) : ndiags;
     float sums[VEC] = {};
     for (int d = begin; d < end; d += UNROLL) {
         int k[UNROLL];

@@ -18,7 +18,7 @@ UNROLL  = { values = [1, 2, 4, 8],                    default = 4 }
 using evo::in_t;
 using evo::out_t;
 
-// How many diagonals lie left of a column in row i: their offsets ascend. Two reads tell of most rows of a band.
+// How many diagonals lie left of a column in row i: their offsets ascend.
 __device__ __forceinline__ int left_of(const int* offsets, int ndiags, int column, int i) {
     int low = 0, high = ndiags;
     if (ndiags == 0 || i + __ldg(offsets) >= column) return 0;
@@ -37,8 +37,10 @@ spmv(const in_t* values, const int* offsets, int ndiags, const in_t* x, out_t* y
     const int i0 = blockIdx.x * THREADS, i1 = min(i0 + THREADS, M) - 1, i = i0 + threadIdx.x;
     if (i >= M) return;
 
-    // The rows of a block meet W along these diagonals alone.
-    const int begin = left_of(offsets, ndiags, 0, i1), end = left_of(offsets, ndiags, K, i0);
+    // Of many diagonals the rows of a block meet W along these alone; of few, to look which costs more than it saves.
+    const bool many = ndiags > 64;
+    const int begin = many ? left_of(offsets, ndiags, 0, i1) : 0;
+    const int end = many ? left_of(offsets, ndiags, K, i0) : ndiags;
     float sum = 0.0f;
     for (int d = begin; d < end; d += UNROLL) {
         int k[UNROLL];
