@@ -122,7 +122,7 @@ def _experiment(result: Result, name: str) -> dict[str, Any]:
         },
         "device": {"kind": "auto", "gpu": found.gpu},
         "search": {"generations": 8, "children": 16, "islands": 2},
-        "operators": {"tune": 2, "surrogate": 4, "rewrite": 1, "splice": 1},
+        "operators": {"tune": 2, "surrogate": 4, "rewrite": 1, "splice": 1, "dispatch": 1},
         "budget": {"minutes": MINUTES},  # shared where several run: evaluations would go to the first of them
     }
     experiment["task"]["seeds"] = _seeds(found, op, lambda glob: _serving(glob, experiment))
