@@ -157,6 +157,7 @@ __device__ __forceinline__ void rows_of_teams(const in_t* values, const int* ind
     const int units = (THREADS >> log_of(wide)) * blocks, together = wide >> log_of(lanes);
     const int turns = evo::cdiv(M, units * together), own = (threadIdx.x >> log_of(wide)) * blocks + block;
     const int sub = (threadIdx.x & (wide - 1)) >> log_of(lanes), team = threadIdx.x / LANES & (teams - 1);
+    constexpr int DEEP = STRIP_OF_X || FOURS < 2 ? FOURS : 2;  // rows of X out of global memory wait in registers
     const auto row_of = [&](int turn) {
         const int unit = turn % 2 ? units - 1 - own : own;
         return Row(indptr, row_order, left > 0 && turn < turns ? (turn * units + unit) * together + sub : M, M);
@@ -177,19 +178,19 @@ __device__ __forceinline__ void rows_of_teams(const in_t* values, const int* ind
         int odd_k[1] = {-1};
         if (team < odd) odd_k[0] = __ldg(indices + place(team)), odd_w[0] = evo::to_float(__ldg(values + place(team)));
         int four = team;
-        for (; four + (FOURS - 1) * teams < fours; four += FOURS * teams) {
-            evo::Vector<int, 4> k[FOURS];
-            float w[FOURS][4];
+        for (; four + (DEEP - 1) * teams < fours; four += DEEP * teams) {
+            evo::Vector<int, 4> k[DEEP];
+            float w[DEEP][4];
             int known = 0;
 #pragma unroll
-            for (int f = 0; f < FOURS; ++f) {
+            for (int f = 0; f < DEEP; ++f) {
                 k[f] = evo::load_readonly<4>(indices + first + 4 * (four + f * teams));
                 evo::load_floats(w[f], values + first + 4 * (four + f * teams));
                 known |= k[f].items[0];
             }
             if (known < 0) break;  // never: but no row of X is read before all these reads are on their way
 #pragma unroll
-            for (int f = 0; f < FOURS; ++f)
+            for (int f = 0; f < DEEP; ++f)
                 add_products<STRIP_OF_X, 4>(sums, w[f], k[f].items, x_columns, stride, left, aligned);
         }
         for (; four < fours; four += teams) {

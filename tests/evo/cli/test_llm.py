@@ -89,7 +89,7 @@ def test_without_an_endpoint_the_run_says_how_to_add_one(tmp_path: Path, monkeyp
     code, out = invoke("run", "smoke", "--set", "operators.llm_edit=20")
     assert code == 0, out
     assert "model     none; set OPENAI_API_KEY or OPENAI_BASE_URL" in out
-    assert "operators rewrite 1, splice 1, surrogate 1, tune 1" in out
+    assert "operators dispatch 1, rewrite 1, splice 1, surrogate 1, tune 1" in out
 
 
 def test_down_at_start_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -265,7 +265,7 @@ def test_ctrl_c_keeps_everything_and_resume_goes_on(instant: type[InstantPool]) 
     with Archive.open("runs/archive.db", readonly=True) as archive:
         (found,) = archive.runs()
         assert found.status == "finished"
-        assert len(archive.entries(found.id)) == 8  # two seeds, two generations of three
+        assert len(archive.judged(found.id)) == 8  # two seeds, two generations of three
 
 
 def test_a_run_out_of_budget_says_how_to_go_on() -> None:
@@ -296,7 +296,7 @@ def test_resume_takes_a_run() -> None:
     assert (code, "resumed with 5 candidates" in out) == (0, True)
     with Archive.open("runs/archive.db", readonly=True) as archive:
         assert len(archive.runs()) == 2
-        assert len(archive.entries(later.id)) == 8
+        assert len(archive.judged(later.id)) == 8
 
 
 def test_resume_of_what_is_no_run_of_the_experiment() -> None:
