@@ -70,9 +70,9 @@ def ordered(blocks: Array, order: str) -> Array:
     columns), a2 = (row g, columns 2t+8, 2t+9), a3 = (row g+8, columns 2t+8, 2t+9) (PTX ISA, "Matrix fragments for
     mma.m16n8k16").
 
-    Core order: the 8 x 8 matrices of a block, each row-major and 128 bytes long for 16-bit types, those along c one after
-    another: what wgmma reads as a K-major operand without swizzle (PTX ISA, "Asynchronous warpgroup level matrix shared
-    memory layout"), so that one bulk copy brings a block as it is needed.
+    Core order: the 8 x 8 matrices of a block, each row-major and 128 bytes long for 16-bit types, those along c one
+    after another: what wgmma reads as a K-major operand without swizzle (PTX ISA, "Asynchronous warpgroup level matrix
+    shared memory layout"), so that one bulk copy brings a block as it is needed.
     """
     count, r, c = blocks.shape
     if order == "row":
