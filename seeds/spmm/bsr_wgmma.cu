@@ -38,8 +38,8 @@ C        = { values = [16, 32, 64],          default = 32 }
 ROWS     = { values = [1, 2, 3, 4, 5, 6],    default = 2 }   # block rows of a block, a warpgroup each
 NT       = { values = [1, 2, 4, 8],          default = 2 }   # 64 columns each
 STAGES   = { values = [2, 3, 4, 6, 8, 12],   default = 6 }   # tiles of X in the ring
-WB       = { values = [1, 2, 4, 8],          default = 2 }   # blocks of W that a warpgroup gets at a time
-W_STAGES = { values = [2, 3, 4],             default = 3 }   # so many of these pieces are there or on their way
+WB       = { values = [1, 2, 4, 8],          default = 4 }   # blocks of W that a warpgroup gets at a time
+W_STAGES = { values = [2, 3, 4],             default = 2 }   # so many of these pieces are there or on their way
 ---*/
 #include "task.cuh"
 #include "wgmma.cuh"
