@@ -196,7 +196,7 @@ class Bench:
         for seed, settings in variants.items():
             kernel = kernels.get(seed, "no seed for so many columns")
             for setting in settings:
-                row = {**about, "seeds": {}, "left_out": {}}
+                row: dict[str, Any] = {**about, "seeds": {}, "left_out": {}}
                 title = setting.title(seed)
                 self._screen(title, setting.of(kernel), made, row)
                 found = row["seeds"].get(title) or {"left_out": row["left_out"].get(title, "")}

@@ -106,8 +106,8 @@ def work(asked: Asked, bench: Bench, say: Say) -> None:
     missing = [(job, [n for n in asked.columns if _is_missing((job.name, n), known, variants)]) for job in jobs]
     missing = [(job, columns) for job, columns in missing if columns]
     with Ahead(workers=max(1, min(8, (os.cpu_count() or 2) - 2))) as ahead:
-        for left in ahead.compile_all(asked.columns if missing else (), bench.gpu.arch, variants):
-            say({"busy": f"{left} seeds to compile"})
+        for waiting in ahead.compile_all(asked.columns if missing else (), bench.gpu.arch, variants):
+            say({"busy": f"{waiting} seeds to compile"})
         for (job, columns), found in ahead.prepare(missing, variants):
             if time.monotonic() > end:
                 return
