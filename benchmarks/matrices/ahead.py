@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import time
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks.matrices.bench import choices_of, seeds_of, task_of
 from benchmarks.matrices.generated import GENERATED
 from benchmarks.matrices.operands import SparseWeights
-from benchmarks.matrices.settings import Setting
+from benchmarks.matrices.settings import Setting, Variants
 from fitness.compile import compile_source
 from fitness.kernel import Kernel
 from fitness.matrices import Mask, MatrixError, matrix_files, open_matrices
@@ -26,8 +26,6 @@ LEAST: Final = 1000
 """Nonzeros from which matrices of a folder without an INDEX.tsv count."""
 _LOOK_S: Final = 5.0
 
-Variants = Mapping[str, Sequence[Setting]] | None
-"""Settings of seeds to be tried instead of all seeds."""
 _PREPARE_S: Final = 400.0
 
 
@@ -84,7 +82,7 @@ def _fairly(sizes: dict[str, int]) -> list[str]:
     return sorted(places, key=lambda name: (places[name], -sizes[name], name))
 
 
-def prepared(job: Job, columns: Sequence[int], variants: Variants = None) -> Prepared | str:
+def prepared(job: Job, columns: Sequence[int], variants: Variants | None = None) -> Prepared | str:
     """The matrix, or why it is left out. Runs in a process of its own."""
     if job.folder is None:
         make, arguments = GENERATED[job.name]
@@ -125,7 +123,7 @@ class Ahead:
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def compile_all(self, columns: Sequence[int], arch: str, variants: Variants = None) -> Iterator[int]:
+    def compile_all(self, columns: Sequence[int], arch: str, variants: Variants | None = None) -> Iterator[int]:
         """Every seed for these N, or those settings of seeds, in parallel; gives how many are left until none is."""
         asked = set()
         for n in columns:
@@ -142,7 +140,7 @@ class Ahead:
             yield len(waiting)
 
     def prepare(
-        self, jobs: Sequence[tuple[Job, Sequence[int]]], variants: Variants = None
+        self, jobs: Sequence[tuple[Job, Sequence[int]]], variants: Variants | None = None
     ) -> Iterator[tuple[tuple[Job, Sequence[int]], Prepared | str | None]]:
         """Every job (with its N) in order: ready, or why it is left out; None, again and again, until it is."""
         futures: deque[Future[Prepared | str]] = deque()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from benchmarks.matrices.cusparse import SELL_ROWS, SPMM, SPMV, CusparseError, Routine, version
 from benchmarks.matrices.operands import SparseOperands, SparseWeights
-from benchmarks.matrices.settings import Setting
+from benchmarks.matrices.settings import Variants
 from fitness.compile import compile_source
 from fitness.devices.cuda.driver import CudaError
 from fitness.devices.device import Compiled, Measurement, Program, Timeable, TimingError
@@ -98,7 +98,7 @@ def _loaded(path: Path) -> Kernel:
     return load_kernel(path)
 
 
-def choices_of(n: int, task: Task, variants: Mapping[str, Sequence[Setting]] | None = None) -> Iterator[FormatChoice]:
+def choices_of(n: int, task: Task, variants: Variants | None = None) -> Iterator[FormatChoice]:
     """Every format that a seed or a routine wants W in; of a sweep, its settings."""
     if variants is not None:
         kernels = dict(kernels_of(task))
@@ -162,11 +162,9 @@ class Bench:
         Raises:
             BrokenError: a subject lost the card.
         """
-        x = np.random.default_rng(n).random((mask.shape[1], n), dtype=np.float32) * 2 - 1
-        made = SparseOperands(task_of(mask, n), weights, x)
-        row: dict[str, Any] = {"matrix": name, "M": mask.shape[0], "K": mask.shape[1], "nnz": mask.nnz, "N": n}
-        row |= {"floor_us": self._floor_us(mask, n), "gpu": self.gpu.name, "seeds": {}, "cusparse": {}}
-        row |= {"left_out": dict(left_out or {}), "library": version(self.lib) if self.lib is not None else ""}
+        made, about = self._made(name, mask, weights, n)
+        row: dict[str, Any] = {**about, "seeds": {}, "cusparse": {}, "left_out": dict(left_out or {})}
+        row["library"] = version(self.lib) if self.lib is not None else ""
         subject = self._best_seed(made, row)
         rival = self._best_routine(made, row)
         if subject and rival and self.device and TOGETHER not in row["left_out"]:
@@ -174,7 +172,7 @@ class Bench:
         return row
 
     def settings(
-        self, name: str, mask: Mask, weights: SparseWeights, n: int, variants: Mapping[str, Sequence[Setting]]
+        self, name: str, mask: Mask, weights: SparseWeights, n: int, variants: Variants
     ) -> Iterator[dict[str, Any]]:
         """Settings of seeds at one N, a row for each with its time, or why there is none.
 
@@ -188,10 +186,7 @@ class Bench:
         Raises:
             BrokenError: a setting lost the card.
         """
-        x = np.random.default_rng(n).random((mask.shape[1], n), dtype=np.float32) * 2 - 1
-        made = SparseOperands(task_of(mask, n), weights, x)
-        about = {"matrix": name, "M": mask.shape[0], "K": mask.shape[1], "nnz": mask.nnz, "N": n}
-        about |= {"floor_us": self._floor_us(mask, n), "gpu": self.gpu.name}
+        made, about = self._made(name, mask, weights, n)
         kernels = dict(kernels_of(made.task))
         for seed, settings in variants.items():
             kernel = kernels.get(seed, "no seed for so many columns")
@@ -201,6 +196,13 @@ class Bench:
                 self._screen(title, setting.of(kernel), made, row)
                 found = row["seeds"].get(title) or {"left_out": row["left_out"].get(title, "")}
                 yield {**about, "sweep": seed, "params": dict(setting.params), **found}
+
+    def _made(self, name: str, mask: Mask, weights: SparseWeights, n: int) -> tuple[SparseOperands, dict[str, Any]]:
+        """The product's operands, and how every row about it begins."""
+        x = np.random.default_rng(n).random((mask.shape[1], n), dtype=np.float32) * 2 - 1
+        about = {"matrix": name, "M": mask.shape[0], "K": mask.shape[1], "nnz": mask.nnz, "N": n}
+        about |= {"floor_us": self._floor_us(mask, n), "gpu": self.gpu.name}
+        return SparseOperands(task_of(mask, n), weights, x), about
 
     def _floor_us(self, mask: Mask, n: int) -> float:
         """Launch and the bytes that must move: a value and a column for each nonzero, a pointer a row, X, Y."""

@@ -12,7 +12,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +20,7 @@ from typing import Any, Final
 from benchmarks.matrices.ahead import Ahead, Prepared, jobs_of
 from benchmarks.matrices.bench import Bench, BrokenError, hopeless
 from benchmarks.matrices.cusparse import CusparseError, library
-from benchmarks.matrices.settings import Setting, variants_of
+from benchmarks.matrices.settings import Setting, Variants, variants_of
 from fitness.gpu import load
 from fitness.matrices import Mask
 
@@ -69,7 +69,7 @@ class Asked:
 class Known:
     """What a file of rows holds: which matrices are done at which N, which settings, what broke the card there."""
 
-    def left(self, place: tuple[str, int], variants: Mapping[str, Sequence[Setting]]) -> dict[str, list[Setting]]:
+    def left(self, place: tuple[str, int], variants: Variants) -> dict[str, list[Setting]]:
         """The settings that are not measured yet and did not break the card."""
         done, broken = self.swept.get(place, set()), self.broken.get(place, {})
         found = {
@@ -127,7 +127,7 @@ def work(asked: Asked, bench: Bench, say: Say) -> None:
                         slow |= hopeless(row) if variants is None else {}
 
 
-def _is_missing(place: tuple[str, int], known: Known, variants: Mapping[str, Sequence[Setting]] | None) -> bool:
+def _is_missing(place: tuple[str, int], known: Known, variants: Variants | None) -> bool:
     return place not in known.done if variants is None else bool(known.left(place, variants))
 
 
@@ -136,7 +136,7 @@ def _measure(
     found: Prepared,
     bench: Bench,
     left_out: Mapping[str, str],
-    variants: Mapping[str, Sequence[Setting]] | None,
+    variants: Variants | None,
     say: Say,
 ) -> Iterator[dict[str, Any]]:
     """The row of a matrix at one N, or a row for each setting."""

@@ -25,6 +25,10 @@ class Setting:
         return kernel if isinstance(kernel, str) else kernel.with_params(dict(self.params))
 
 
+Variants = Mapping[str, Sequence[Setting]]
+"""Seed -> settings of it that are tried."""
+
+
 class SweepError(ValueError):
     """A sweep that cannot be: no such seed, param or value."""
 
